@@ -1,0 +1,16 @@
+"""Exponential families, one file each; a class is a coordinate system."""
+
+from natgrad.families import (
+    beta as beta,
+    categorical as categorical,
+    diagonal as diagonal,
+    dirichlet as dirichlet,
+    gamma as gamma,
+    gaussian as gaussian,
+    wishart as wishart,
+)
+from natgrad.families.base import (
+    AbstractDistribution as AbstractDistribution,
+    is_distribution as is_distribution,
+)
+from natgrad.families.implicit import AbstractImplicit as AbstractImplicit

@@ -1,0 +1,127 @@
+"""What a distribution of an exponential family is, and what follows from it alone."""
+
+import abc
+import functools
+from typing import Any, Generic, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+
+T = TypeVar("T")
+Scalar = Float[Array, "*batch"]
+
+
+def inner(theta: Any, statistics: Any, like: Array) -> Array:
+    """⟨θ, T⟩, one number for each entry of `like` and for each leading axis of T."""
+
+    def product(t: Array, s: Array) -> Array:
+        axes = tuple(range(like.ndim - t.ndim, 0))
+        return jnp.multiply(*jnp.broadcast_arrays(t, s)).sum(axes)
+
+    products = jax.tree.leaves(jax.tree.map(product, theta, statistics))
+    return functools.reduce(jnp.add, products)
+
+
+class AbstractDistribution(eqx.Module, Generic[T]):
+    """A member of an exponential family, log q(u) = ⟨θ, T(u)⟩ − A(θ).
+
+    The class is the coordinate system and the fields are the coordinates ξ, so a
+    gradient with respect to a distribution is an object of the same class. The natural
+    parameters θ and the expectation parameters η = E[T(u)] are trees shaped like T(u).
+    Leading axes are batches: ten distributions are one object. The base measure is
+    taken to be 1, as it is for every family here; one with another overrides `log_prob`
+    and `entropy`, the only two that it enters.
+
+    The two `at_` maps are methods, not constructors, because they may lean on the
+    current point: to keep fixed parameters, to start a root search, or to lose no
+    digits near it.
+    """
+
+    @abc.abstractmethod
+    def natural(self) -> T:
+        """θ(ξ)"""
+
+    @abc.abstractmethod
+    def expectation(self) -> T:
+        """η(ξ)"""
+
+    @abc.abstractmethod
+    def at_natural(self, theta: T) -> "AbstractDistribution[T]":
+        """ξ(θ), in the coordinates of `self`."""
+
+    @abc.abstractmethod
+    def at_expectation(self, eta: T) -> "AbstractDistribution[T]":
+        """ξ(η), in the coordinates of `self`."""
+
+    @abc.abstractmethod
+    def log_normalizer(self, theta: T) -> Scalar:
+        """A(θ), finite exactly where θ names a member of the family."""
+
+    @abc.abstractmethod
+    def statistics(self, u: Array) -> T:
+        """T(u)"""
+
+    @abc.abstractmethod
+    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        """Draws of u, `shape` of them for each distribution of the batch."""
+
+    # What follows. A family overrides it where it knows something better.
+
+    def log_prob(self, u: Array) -> Float[Array, "..."]:
+        """log q(u), for u of any leading shape that broadcasts with the batch."""
+        theta = self.natural()
+        log_normalizer = self.log_normalizer(theta)
+        product = inner(theta, self.statistics(u), log_normalizer)
+        return jnp.subtract(*jnp.broadcast_arrays(product, log_normalizer))
+
+    def entropy(self) -> Scalar:
+        """−E[log q(u)] = A(θ) − ⟨θ, η⟩"""
+        theta = self.natural()
+        log_normalizer = self.log_normalizer(theta)
+        return log_normalizer - inner(theta, self.expectation(), log_normalizer)
+
+    def kl(self, other: Any) -> Scalar:
+        """KL(self ‖ other), the Bregman divergence of A from self to other."""
+        here, there = self.natural(), other.natural()
+        log_normalizer = self.log_normalizer(here)
+        change = jax.tree.map(jnp.subtract, there, here)
+        linear = inner(change, self.expectation(), log_normalizer)
+        return other.log_normalizer(there) - log_normalizer - linear
+
+    def is_inside(self) -> Bool[Array, "*batch"]:
+        """Whether the coordinates are finite and name a member of the family."""
+        theta = self.natural()
+        log_normalizer = self.log_normalizer(theta)
+        axes = lambda leaf: tuple(range(log_normalizer.ndim, leaf.ndim))
+        finite = jnp.isfinite(log_normalizer)
+        for leaf in jax.tree.leaves((self, theta)):
+            finite &= jnp.isfinite(leaf).all(axes(leaf))
+        return finite
+
+    # The natural gradient, equation (10): ∇̃_ξ L = (∂ξ/∂θ) (∂L/∂η)ᵀ. The Fisher matrix
+    # is never formed: a gradient pulled back to η already is the natural gradient in θ.
+
+    def slope(self, grad: Any) -> T:
+        """∂L/∂η, from the gradient ∂L/∂ξ in these coordinates: one vjp."""
+        _, pull_back = jax.vjp(self.at_expectation, self.expectation())
+        return pull_back(grad)[0]
+
+    def direction(self, slope: T) -> Any:
+        """The natural gradient in these coordinates, from ∂L/∂η: one jvp."""
+        return jax.jvp(self.at_natural, (self.natural(),), (slope,))[1]
+
+    def natural_gradient(self, grad: Any) -> Any:
+        """The natural gradient, from the gradient, both in these coordinates."""
+        return self.direction(self.slope(grad))
+
+    def stepped(self, slope: T, size: Float[Array, ""]) -> Any:
+        """The distribution at θ − size · slope: the same one in all coordinates."""
+        move = lambda theta, slope: theta - size * slope
+        return self.at_natural(jax.tree.map(move, self.natural(), slope))
+
+
+def is_distribution(node: Any) -> bool:
+    return isinstance(node, AbstractDistribution)

@@ -1,0 +1,149 @@
+"""Gaussians with diagonal covariance: Moments, Canonical."""
+
+import abc
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from natgrad.families.base import AbstractDistribution
+from natgrad.positive import AbstractPositive
+
+
+Scalar = Float[Array, "*batch"]
+Vector = Float[Array, "*batch M"]
+
+
+class Statistics(NamedTuple):
+    """The shape of T(u) = (u, u²), and so of θ and η."""
+
+    first: Float[Array, "*batch M"]
+    second: Float[Array, "*batch M"]
+
+
+class AbstractDiagonal(AbstractDistribution[Statistics]):
+    """N(m, diag v), in which θ = (m/v, −1/(2v)) and η = (m, v + m²).
+
+    Slopes are centred, as those of the full Gaussian: ∂L/∂η is (∂L/∂m, ∂L/∂v).
+    """
+
+    @abc.abstractmethod
+    def location(self) -> Vector:
+        """m"""
+
+    @abc.abstractmethod
+    def variances(self) -> Vector:
+        """v"""
+
+    def natural(self) -> Statistics:
+        precision = 1 / self.variances()
+        return Statistics(self.location() * precision, -precision / 2)
+
+    def expectation(self) -> Statistics:
+        return Statistics(self.location(), self.variances() + self.location() ** 2)
+
+    def log_normalizer(self, theta: Statistics) -> Scalar:
+        precision = -2 * theta.second
+        terms = theta.first**2 / precision - jnp.log(precision) + math.log(2 * math.pi)
+        return terms.sum(-1) / 2
+
+    def statistics(self, u: Vector) -> Statistics:
+        return Statistics(u, u**2)
+
+    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        mean, scale = self.location(), jnp.sqrt(self.variances())
+        noise = jax.random.normal(key, shape + mean.shape, mean.dtype)
+        mean, scale, noise = jnp.broadcast_arrays(mean, scale, noise)
+        return mean + scale * noise
+
+    def log_prob(self, u: Array) -> Float[Array, "..."]:
+        u, mean, variances = jnp.broadcast_arrays(u, self.location(), self.variances())
+        terms = (u - mean) ** 2 / variances + jnp.log(2 * math.pi * variances)
+        return -terms.sum(-1) / 2
+
+    def entropy(self) -> Scalar:
+        return (jnp.log(2 * math.pi * self.variances()) + 1).sum(-1) / 2
+
+    def kl(self, other: "AbstractDiagonal") -> Scalar:
+        ratio = self.variances() / other.variances()
+        shift = (self.location() - other.location()) ** 2 / other.variances()
+        return (ratio - 1 - jnp.log(ratio) + shift).sum(-1) / 2
+
+    def _variances_at(self, eta: Statistics) -> Vector:
+        """v(η) = η₂ − η₁², as a change from the v of `self`."""
+        here = self.expectation()
+        change = eta.first**2 - here.first**2
+        return self.variances() + (eta.second - here.second) - change
+
+    def _stepped(self, slope: Statistics, size: Float[Array, ""]):
+        precision = 1 / self.variances() + 2 * size * slope.second
+        return self.location() - size * slope.first / precision, precision
+
+
+class Moments(AbstractDiagonal):
+    """Coordinates m and v."""
+
+    mean: Vector
+    var: AbstractPositive
+
+    def location(self) -> Vector:
+        return self.mean
+
+    def variances(self) -> Vector:
+        return self.var.value()
+
+    def at_natural(self, theta: Statistics) -> "Moments":
+        variances = -1 / (2 * theta.second)
+        return Moments(theta.first * variances, self.var.at(variances))
+
+    def at_expectation(self, eta: Statistics) -> "Moments":
+        return Moments(eta.first, self.var.at(self._variances_at(eta)))
+
+    def slope(self, grad: "Moments") -> Statistics:
+        return Statistics(grad.mean, self.var.slope(grad.var))
+
+    def direction(self, slope: Statistics) -> "Moments":
+        variances = self.variances()
+        change = self.var.tangent(2 * variances**2 * slope.second)
+        return Moments(variances * slope.first, change)
+
+    def stepped(self, slope: Statistics, size: Float[Array, ""]) -> "Moments":
+        mean, precision = self._stepped(slope, size)
+        return Moments(mean, self.var.at(1 / precision))
+
+
+class Canonical(AbstractDiagonal):
+    """Coordinates θ₁ = m/v and −θ₂ = 1/(2v)."""
+
+    linear: Vector
+    quadratic: AbstractPositive
+
+    def location(self) -> Vector:
+        return self.linear / (2 * self.quadratic.value())
+
+    def variances(self) -> Vector:
+        return 1 / (2 * self.quadratic.value())
+
+    def at_natural(self, theta: Statistics) -> "Canonical":
+        return Canonical(theta.first, self.quadratic.at(-theta.second))
+
+    def at_expectation(self, eta: Statistics) -> "Canonical":
+        precision = 1 / self._variances_at(eta)
+        return Canonical(eta.first * precision, self.quadratic.at(precision / 2))
+
+    def slope(self, grad: "Canonical") -> Statistics:
+        precision = 2 * self.quadratic.value()
+        half = precision * self.quadratic.slope(grad.quadratic) / 2
+        first = precision * grad.linear
+        return Statistics(first, -precision * half - first * self.linear)
+
+    def direction(self, slope: Statistics) -> "Canonical":
+        linear = slope.first - 2 * slope.second * self.location()
+        return Canonical(linear, self.quadratic.tangent(-slope.second))
+
+    def stepped(self, slope: Statistics, size: Float[Array, ""]) -> "Canonical":
+        linear = self.linear - size * (slope.first - 2 * slope.second * self.location())
+        quadratic = self.quadratic.value() + size * slope.second
+        return Canonical(linear, self.quadratic.at(quadratic))

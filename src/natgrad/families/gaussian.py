@@ -1,0 +1,239 @@
+"""Gaussians with full covariance: Moments, Canonical."""
+
+import abc
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from natgrad.families.base import AbstractDistribution
+from natgrad.linalg import (
+    AbstractPositiveDefinite,
+    Columns,
+    Matrix,
+    Scalar,
+    Vector,
+    eye_like,
+    inverse_root,
+    matvec,
+    outer,
+    symmetric,
+    transposed,
+    upper_cholesky,
+)
+
+
+class Statistics(NamedTuple):
+    """The shape of T(u) = (u, uuᵀ), and so of θ and η."""
+
+    first: Float[Array, "*batch M"]
+    second: Float[Array, "*batch M M"]
+
+
+class AbstractGaussian(AbstractDistribution[Statistics]):
+    """N(m, S), in which θ = (S⁻¹m, −S⁻¹/2) and η = (m, S + mmᵀ).
+
+    Slopes are taken with respect to the statistics centred at the distribution itself,
+    (u − m, (u − m)(u − m)ᵀ), where ∂L/∂η is (∂L/∂m, ∂L/∂S). Centring changes neither
+    the family nor the step, and it keeps all digits however large the mean is. F is any
+    factor of the covariance, F Fᵀ = S.
+    """
+
+    @abc.abstractmethod
+    def location(self) -> Vector:
+        """m"""
+
+    @abc.abstractmethod
+    def covariance(self) -> Matrix:
+        """S"""
+
+    @abc.abstractmethod
+    def factor(self) -> Matrix:
+        """F"""
+
+    @abc.abstractmethod
+    def whiten(self, columns: Columns) -> Columns:
+        """F⁻¹ x"""
+
+    @abc.abstractmethod
+    def log_det(self) -> Scalar:
+        """log |S|"""
+
+    def expectation(self) -> Statistics:
+        mean = self.location()
+        return Statistics(mean, self.covariance() + outer(mean, mean))
+
+    def log_normalizer(self, theta: Statistics) -> Scalar:
+        upper = upper_cholesky(-2 * theta.second)
+        half = solve_triangular(upper, theta.first[..., None])[..., 0]
+        diagonal = jnp.diagonal(upper, axis1=-2, axis2=-1)
+        constant = half.shape[-1] / 2 * math.log(2 * math.pi)
+        return (half**2).sum(-1) / 2 - jnp.log(diagonal).sum(-1) + constant
+
+    def statistics(self, u: Vector) -> Statistics:
+        return Statistics(u, outer(u, u))
+
+    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        mean = self.location()
+        columns = (*mean.shape, math.prod(shape))
+        noise = jax.random.normal(key, columns, mean.dtype)
+        draws = mean[..., None] + self.factor() @ noise
+        return jnp.moveaxis(draws, -1, 0).reshape(shape + mean.shape)
+
+    def log_prob(self, u: Array) -> Float[Array, "..."]:
+        here = self.location()
+        u, mean = jnp.broadcast_arrays(u, here)
+        columns = jnp.moveaxis((u - mean).reshape((-1, *here.shape)), 0, -1)
+        distance = (self.whiten(columns) ** 2).sum(-2)
+        constant = self.log_det() + u.shape[-1] * math.log(2 * math.pi)
+        log_prob = -(distance + constant[..., None]) / 2
+        return jnp.moveaxis(log_prob, -1, 0).reshape(u.shape[:-1])
+
+    def entropy(self) -> Scalar:
+        constant = self.location().shape[-1] * (1 + math.log(2 * math.pi))
+        return (self.log_det() + constant) / 2
+
+    def kl(self, other: "AbstractGaussian") -> Scalar:
+        """KL(self ‖ other), from factors: no digits are lost to large means."""
+        shift = other.whiten((self.location() - other.location())[..., None])
+        spread = other.whiten(self.factor())
+        trace = (spread**2).sum((-2, -1)) - spread.shape[-1]
+        log_ratio = other.log_det() - self.log_det()
+        return (trace + (shift**2).sum((-2, -1)) + log_ratio) / 2
+
+    def is_inside(self) -> Bool[Array, "*batch"]:
+        finite = jnp.isfinite(self.log_det()) & jnp.isfinite(self.location()).all(-1)
+        for leaf in jax.tree.leaves(self):
+            finite &= jnp.isfinite(leaf).all(tuple(range(finite.ndim, leaf.ndim)))
+        return finite
+
+    def _covariance_at(self, eta: Statistics) -> Matrix:
+        """S(η) = η₂ − η₁η₁ᵀ, as a change from the S of `self`.
+
+        The plain difference loses its digits when the mean is large; this one is exact
+        at the current point, which is where it is differentiated.
+        """
+        here = self.expectation()
+        change = outer(eta.first, eta.first) - outer(here.first, here.first)
+        return self.covariance() + (eta.second - here.second) - change
+
+
+class Moments(AbstractGaussian):
+    """Coordinates m and S."""
+
+    mean: Vector
+    cov: AbstractPositiveDefinite
+
+    def location(self) -> Vector:
+        return self.mean
+
+    def covariance(self) -> Matrix:
+        return self.cov.matrix()
+
+    def factor(self) -> Matrix:
+        return self.cov.factor()
+
+    def whiten(self, columns: Columns) -> Columns:
+        return self.cov.whiten(columns)
+
+    def log_det(self) -> Scalar:
+        return self.cov.log_det()
+
+    def natural(self) -> Statistics:
+        return Statistics(self.cov.solve(self.mean), -self.cov.inverse() / 2)
+
+    def at_natural(self, theta: Statistics) -> "Moments":
+        root = inverse_root(-2 * theta.second)
+        mean = matvec(root, matvec(root.mT, theta.first))
+        return Moments(mean, self.cov.at_factor(root))
+
+    def at_expectation(self, eta: Statistics) -> "Moments":
+        return Moments(eta.first, self.cov.at(self._covariance_at(eta)))
+
+    def slope(self, grad: "Moments") -> Statistics:
+        return Statistics(grad.mean, self.cov.slope(grad.cov))
+
+    def direction(self, slope: Statistics) -> "Moments":
+        double = jax.tree.map(lambda x: 2 * x, self.cov.raised(slope.second))
+        return Moments(self.cov.apply(slope.first), double)
+
+    def natural_gradient(self, grad: "Moments") -> "Moments":
+        zero = jnp.zeros_like(self.mean)
+        cov = self.cov.riemannian(grad.cov, zero, zero)
+        return Moments(self.cov.apply(grad.mean), jax.tree.map(lambda x: 2 * x, cov))
+
+    def stepped(self, slope: Statistics, size: Float[Array, ""]) -> "Moments":
+        # S⁻¹ becomes F⁻ᵀ (I + D) F⁻¹, so F U⁻ᵀ is a factor of the new S.
+        factor = self.cov.factor()
+        inner = transposed(factor) @ (slope.second @ factor)
+        upper = upper_cholesky(eye_like(inner) + 2 * size * symmetric(inner))
+        half = solve_triangular(upper, transposed(factor))
+        root = transposed(half)
+        mean = self.mean - size * matvec(root, matvec(half, slope.first))
+        return Moments(mean, self.cov.at_factor(root))
+
+
+class Canonical(AbstractGaussian):
+    """Coordinates θ₁ and −Θ₂ = S⁻¹/2: log q(u) = ⟨linear, u⟩ − uᵀ quadratic u + …"""
+
+    linear: Vector
+    quadratic: AbstractPositiveDefinite
+
+    def location(self) -> Vector:
+        return self.quadratic.solve(self.linear) / 2
+
+    def covariance(self) -> Matrix:
+        return self.quadratic.inverse() / 2
+
+    def factor(self) -> Matrix:
+        identity = eye_like(self.quadratic.matrix())
+        return self.quadratic.whiten_transposed(identity) / math.sqrt(2)
+
+    def whiten(self, columns: Columns) -> Columns:
+        return math.sqrt(2) * (self.quadratic.factor().mT @ columns)
+
+    def log_det(self) -> Scalar:
+        return -self.quadratic.log_det() - self.linear.shape[-1] * math.log(2)
+
+    def natural(self) -> Statistics:
+        return Statistics(self.linear, -self.quadratic.matrix())
+
+    def at_natural(self, theta: Statistics) -> "Canonical":
+        return Canonical(theta.first, self.quadratic.at(-theta.second))
+
+    def at_expectation(self, eta: Statistics) -> "Canonical":
+        root = inverse_root(self._covariance_at(eta))
+        linear = matvec(root, matvec(root.mT, eta.first))
+        return Canonical(linear, self.quadratic.at_factor(root / math.sqrt(2)))
+
+    def slope(self, grad: "Canonical") -> Statistics:
+        # ∂L/∂θ₁ is S ∂L/∂m, and Q moves by −∂L/∂S along the natural gradient.
+        direction = self.natural_gradient(grad)
+        along = lambda storage: storage.matrix()
+        change = jax.jvp(along, (self.quadratic,), (direction.quadratic,))[1]
+        return Statistics(2 * self.quadratic.apply(grad.linear), -change)
+
+    def direction(self, slope: Statistics) -> "Canonical":
+        linear = slope.first - 2 * matvec(slope.second, self.location())
+        return Canonical(linear, self.quadratic.tangent(-slope.second))
+
+    def natural_gradient(self, grad: "Canonical") -> "Canonical":
+        # With B = ∂L/∂Q and g = ∂L/∂m = 2Q ∂L/∂θ₁, the matrix Q moves by
+        # 2QBQ + (g θ₁ᵀ + θ₁ gᵀ)/2 and θ₁ by g + 2 (change of Q) m.
+        slope = 2 * self.quadratic.apply(grad.linear)
+        half = self.quadratic.riemannian(grad.quadratic, slope / 2, self.linear)
+        quadratic = jax.tree.map(lambda x: 2 * x, half)
+        mean = self.location()
+        at_mean = lambda storage: storage.apply(mean)
+        change = jax.jvp(at_mean, (self.quadratic,), (quadratic,))[1]
+        return Canonical(slope + 2 * change, quadratic)
+
+    def stepped(self, slope: Statistics, size: Float[Array, ""]) -> "Canonical":
+        linear = self.linear - size * (
+            slope.first - 2 * matvec(slope.second, self.location())
+        )
+        matrix = self.quadratic.matrix() + size * slope.second
+        return Canonical(linear, self.quadratic.at(matrix))

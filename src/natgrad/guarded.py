@@ -1,0 +1,258 @@
+"""The guarded step: natural gradient descent with no step size to set.
+
+A natural step is mirror descent with the Kullback-Leibler divergence in the place of
+half a squared distance. It may be as long as the loss is smooth relative to that
+divergence, and whether it is can be seen on the minibatch at hand. The step from q to
+q′ of size γ is taken if
+
+    L(q) − L(q′) ≥ c/γ · KL(q ‖ q′),
+
+else γ is halved; and once a step has passed, γ is halved on for as long as the loss
+still falls, because a loss that is far from conjugate lets long steps pass by a hair.
+For a conjugate model the two sides are equal at γ = 1 and c = 1, and no shorter step is
+better, so the exact step is taken. A step within one nat of where it began is taken
+untested. Where the constants come from is in docs/guarded.md.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from natgrad.families.base import AbstractDistribution, is_distribution
+from natgrad.optim import bound
+
+
+SHARE = 0.5
+"""c, the share of the divergence by which the loss must fall."""
+
+UNTESTED = 1.0
+"""KL(q′ ‖ q) in nats up to which a step is taken without a test."""
+
+WEIGHT = 1.5
+"""γ = w/(w + t) at step t of a noisy loss: sites of step t weigh t^(w − 1) in q."""
+
+HALVINGS = 40
+"""How often a step is halved before q is left as it is."""
+
+FLOOR = 0.1
+"""The least step tried while other parameters move along with q."""
+
+
+class GuardedState(NamedTuple):
+    """What was done, for a progress bar, and what the next step goes by."""
+
+    steps: Int[Array, ""]
+    step_size: Float[Array, ""]
+    halvings: Int[Array, ""]
+    refused: Int[Array, ""]
+    tests: Int[Array, ""]
+    is_noisy: Bool[Array, ""]
+    is_joint: Bool[Array, ""]
+    value: Float[Array, ""]
+    rest: Float[Array, ""]
+
+
+class _Trial(NamedTuple):
+    """A search along halves of the first step, and the best that passed so far."""
+
+    size: Array
+    tries: Array
+    tests: Array
+    is_over: Array
+    is_found: Array
+    best_size: Array
+    best_value: Array
+    best_update: Any
+
+
+def guarded_ngd(
+    batch_fraction: float | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    """Natural gradient descent that finds its own step size, for any families.
+
+    It is used like Optax's line searches. The loss must be in nats: minus the evidence
+    bound of all the data, not of one datum.
+
+        tx.update(grads, state, params, value=value, grad=grads, value_fn=value_fn)
+
+    where `value_fn` is the loss on the same minibatch, as a function of the parameters.
+    Every distribution in the tree takes the same θ-step, whatever its coordinates;
+    leaves that belong to no distribution are left still. A step that fails every test,
+    or a gradient that is not finite, leaves all as it was and is counted as refused.
+
+    `batch_fraction` is the part of the data that a minibatch holds. Left out, it is
+    found whether the loss is noisy: then its value differs from the one this step saw
+    at the same place.
+    """
+
+    def init(params: Any) -> GuardedState:
+        zero, number = jnp.zeros((), int), jnp.zeros((), float)
+        false = jnp.zeros((), bool)
+        nan = jnp.full((), jnp.nan)
+        return GuardedState(zero, number, zero, zero, zero, false, false, nan, nan)
+
+    def update(
+        updates: Any,
+        state: Any,
+        params: Any = None,
+        *,
+        value: Any = None,
+        grad: Any = None,
+        value_fn: Callable[..., Any] | None = None,
+        rest: Any = None,
+        **extra: Any,
+    ) -> tuple[Any, GuardedState]:
+        if params is None or value_fn is None:
+            raise ValueError(
+                "guarded_ngd tests its steps: call update(grads, state, params, "
+                "value=value, grad=grads, value_fn=value_fn), "
+                "value_fn being the loss on the same batch"
+            )
+        loss = bound(value_fn, extra)
+        evaluate = lambda params: jnp.asarray(loss(params)).astype(float)
+        value = evaluate(params) if value is None else jnp.asarray(value).astype(float)
+
+        others = _fingerprint(params if rest is None else rest)
+        is_joint = state.is_joint | ((state.rest != others) & (state.steps > 0))
+        tolerance = jnp.sqrt(jnp.finfo(value.dtype).eps)
+        gap = jnp.abs(value - state.value)
+        is_noisy = state.is_noisy | (gap > tolerance * jnp.abs(value))
+        size = _first_size(state.steps, is_noisy, is_joint, batch_fraction)
+
+        nodes, structure = jax.tree.flatten(params, is_leaf=is_distribution)
+        grads = structure.flatten_up_to(updates if grad is None else grad)
+        places = [i for i, node in enumerate(nodes) if _is_live(node)]
+        start = [nodes[i] for i in places]
+        slopes = [_slope(nodes[i], grads[i]) for i in places]
+
+        def whole(moved: list, rest: list) -> Any:
+            filled = dict(zip(places, moved, strict=True))
+            filled = [filled.get(i, node) for i, node in enumerate(rest)]
+            return jax.tree.unflatten(structure, filled)
+
+        at = lambda moved: evaluate(whole(moved, nodes))
+        trial = _search(at, start, slopes, value, size, state.steps == 0)
+        now = GuardedState(
+            steps=state.steps + 1,
+            step_size=trial.best_size,
+            halvings=state.halvings + _halvings(size, trial),
+            refused=state.refused + (~trial.is_found).astype(int),
+            tests=state.tests + trial.tests,
+            is_noisy=is_noisy,
+            is_joint=is_joint,
+            value=trial.best_value,
+            rest=others,
+        )
+        still = jax.tree.map(jnp.zeros_like, nodes)
+        return whole(trial.best_update, still), now
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _first_size(
+    steps: Array, is_noisy: Array, is_joint: Array, batch_fraction: float | None
+) -> Array:
+    """The step tried first: 1, falling as the noise of the minibatches demands."""
+    if batch_fraction is None:
+        noise = jnp.where(is_noisy, 1.0, 0.0)
+    else:
+        noise = jnp.full((), 1.0 - batch_fraction)
+    size = WEIGHT / (WEIGHT + noise * steps.astype(float))
+    return jnp.maximum(size, jnp.where(is_joint, FLOOR, 0))
+
+
+def _search(
+    evaluate: Callable[[list], Array],
+    start: list[AbstractDistribution],
+    slopes: list,
+    value: Array,
+    size: Array,
+    is_first: Array,
+) -> _Trial:
+    """The longest step that passes, of `size` and its halves."""
+    is_finite = jnp.isfinite(value)
+    for leaf in jax.tree.leaves(slopes):
+        is_finite &= jnp.isfinite(leaf).all()
+
+    def going(trial: _Trial) -> Array:
+        return is_finite & ~trial.is_over & (trial.tries <= HALVINGS)
+
+    def body(trial: _Trial) -> _Trial:
+        size = trial.size
+        pairs = zip(start, slopes, strict=True)
+        target = [q.stepped(slope, size.astype(_dtype(q))) for q, slope in pairs]
+        update = jax.tree.map(jnp.subtract, target, start)
+        # What `optax.apply_updates` will make of it, rounding and all.
+        there = jax.tree.map(jnp.add, start, update)
+        is_inside = jnp.stack([q.is_inside().all() for q in there]).all()
+        is_near = is_inside & (_divergence(there, start) <= UNTESTED)
+        is_tested = is_inside & (~is_near | is_first) & ~(is_near & trial.is_found)
+        missing = lambda _: jnp.full_like(value, jnp.nan)
+        value_there = lax.cond(is_tested, evaluate, missing, there)
+        slack = 10 * jnp.finfo(value.dtype).eps * jnp.abs(value)
+        needed = SHARE / size * _divergence(start, there) - slack
+        is_passed = is_inside & ((value - value_there >= needed) | is_near)
+        is_better = ~trial.is_found | (value_there < trial.best_value)
+        is_best = is_passed & is_better
+        choose = lambda ours, theirs: jnp.where(is_best, ours, theirs)
+        return _Trial(
+            size=size / 2,
+            tries=trial.tries + 1,
+            tests=trial.tests + is_tested.astype(int),
+            is_over=is_near | ~is_better,
+            is_found=trial.is_found | is_best,
+            best_size=choose(size, trial.best_size),
+            best_value=choose(value_there, trial.best_value),
+            best_update=jax.tree.map(choose, update, trial.best_update),
+        )
+
+    zero, false = jnp.zeros((), int), jnp.zeros((), bool)
+    first = _Trial(
+        size=size,
+        tries=zero,
+        tests=zero,
+        is_over=false,
+        is_found=false,
+        best_size=jnp.zeros_like(size),
+        best_value=jnp.full_like(value, jnp.nan),
+        best_update=jax.tree.map(jnp.zeros_like, start),
+    )
+    return lax.while_loop(going, body, first)
+
+
+def _halvings(size: Array, trial: _Trial) -> Array:
+    """How often the step taken was halved, or was tried in vain."""
+    taken = jnp.where(trial.is_found, trial.best_size, size)
+    halved = jnp.round(jnp.log2(size / taken)).astype(trial.tries.dtype)
+    return jnp.where(trial.is_found, halved, trial.tries)
+
+
+def _divergence(here: list, there: list) -> Array:
+    """KL(here ‖ there), summed over all distributions and their batches."""
+    pairs = zip(here, there, strict=True)
+    return jnp.stack([q.kl(p).sum().astype(float) for q, p in pairs]).sum()
+
+
+def _slope(q: AbstractDistribution, grad: Any) -> Any:
+    return q.slope(grad) if is_distribution(grad) else grad
+
+
+def _is_live(node: Any) -> bool:
+    """Whether a node is a distribution that Optax has not masked."""
+    return is_distribution(node) and bool(jax.tree.leaves(node))
+
+
+def _dtype(q: AbstractDistribution) -> Any:
+    return jax.tree.leaves(q)[0].dtype
+
+
+def _fingerprint(tree: Any) -> Array:
+    """A number that changes when the parameters beside the distributions do."""
+    nodes = jax.tree.leaves(tree, is_leaf=is_distribution)
+    sums = [jnp.sum(node).astype(float) for node in nodes if not is_distribution(node)]
+    return sum(sums, jnp.zeros((), float))

@@ -1,0 +1,134 @@
+"""Optimisers for trees that contain distributions, as compositions of Optax."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from natgrad.families.base import is_distribution
+from natgrad.natural import scale_by_inverse_fisher
+
+
+def ngd(step_size: optax.ScalarOrSchedule) -> optax.GradientTransformation:
+    """Natural gradient descent.
+
+    The step is dimensionless when the loss is in nats: one of size 1 solves a conjugate
+    model in natural parameters. Leaves that belong to no distribution take an ordinary
+    gradient step of the same size; `split` gives them an optimiser of their own.
+    """
+    return optax.chain(
+        scale_by_inverse_fisher(), optax.scale_by_learning_rate(step_size)
+    )
+
+
+def log_linear(initial: float, final: float, steps: int) -> optax.Schedule:
+    """The paper's schedule: log-linear from `initial` to `final`, then constant."""
+    return optax.exponential_decay(initial, steps, final / initial, end_value=final)
+
+
+class SplitState(NamedTuple):
+    """The states of the two optimisers of `split`."""
+
+    distributions: optax.OptState
+    hyperparameters: optax.OptState
+
+
+def split(
+    distributions: optax.GradientTransformation,
+    hyperparameters: optax.GradientTransformation,
+) -> optax.GradientTransformationExtraArgs:
+    """One optimiser for the distributions in a tree and another for all else.
+
+    Each sees its own part, and `value_fn`, if given, still takes the whole tree.
+    """
+    ours = optax.with_extra_args_support(distributions)
+    theirs = optax.with_extra_args_support(hyperparameters)
+
+    def init(params: Any) -> SplitState:
+        kept, rest = _parts(params, params)
+        return SplitState(ours.init(kept), theirs.init(rest))
+
+    def update(
+        updates: Any, state: Any, params: Any = None, **extra: Any
+    ) -> tuple[Any, SplitState]:
+        if params is None:
+            raise ValueError(
+                "a tree with distributions is split by its parameters: "
+                "call update(grads, state, params)"
+            )
+        kept, rest = _parts(params, params)
+        kept_updates, rest_updates = _parts(params, updates)
+        if extra.get("grad") is not None:
+            kept_grad, rest_grad = _parts(params, extra["grad"])
+        else:
+            kept_grad, rest_grad = kept_updates, rest_updates
+        value_fn = extra.get("value_fn")
+        if value_fn is not None:
+            whole = bound(value_fn, extra)
+            kept_fn = lambda kept: whole(_joined(params, kept, rest))
+            rest_fn = lambda rest: whole(_joined(params, kept, rest))
+        else:
+            kept_fn = rest_fn = None
+        ours_extra = {**extra, "grad": kept_grad, "value_fn": kept_fn, "rest": rest}
+        theirs_extra = {**extra, "grad": rest_grad, "value_fn": rest_fn}
+        kept_updates, ours_state = ours.update(
+            kept_updates, state.distributions, kept, **ours_extra
+        )
+        rest_updates, theirs_state = theirs.update(
+            rest_updates, state.hyperparameters, rest, **theirs_extra
+        )
+        return (
+            _joined(params, kept_updates, rest_updates),
+            SplitState(ours_state, theirs_state),
+        )
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def on_distributions(
+    tx: optax.GradientTransformation,
+) -> optax.GradientTransformationExtraArgs:
+    """Applies `tx` to the distributions in a tree and leaves the rest still."""
+    return split(tx, _still())
+
+
+def on_hyperparameters(
+    tx: optax.GradientTransformation,
+) -> optax.GradientTransformationExtraArgs:
+    """Applies `tx` to all but the distributions in a tree and leaves those still."""
+    return split(_still(), tx)
+
+
+def bound(value_fn: Callable[..., Any], extra: dict[str, Any]) -> Callable[[Any], Any]:
+    """`value_fn` of the parameters alone, its other arguments taken from `extra`.
+
+    Optax's line searches do the same, so that a batch can be an argument of `update`.
+    """
+    names = list(inspect.signature(value_fn).parameters)[1:]
+    arguments = {name: extra[name] for name in names if name in extra}
+    return lambda params: value_fn(params, **arguments)
+
+
+def _still() -> optax.GradientTransformation:
+    # Like the parameters, not the updates: those may hold slopes of another shape.
+    return optax.stateless(lambda _, params: jax.tree.map(jnp.zeros_like, params))
+
+
+def _parts(params: Any, tree: Any) -> tuple[Any, Any]:
+    """The part of a tree at the distributions of `params`, and the rest of it."""
+
+    def part(wanted: bool) -> Any:
+        keep = lambda node, leaf: (
+            leaf if is_distribution(node) == wanted else optax.MaskedNode()
+        )
+        return jax.tree.map(keep, params, tree, is_leaf=is_distribution)
+
+    return part(True), part(False)
+
+
+def _joined(params: Any, kept: Any, rest: Any) -> Any:
+    choose = lambda node, ours, theirs: ours if is_distribution(node) else theirs
+    return jax.tree.map(choose, params, kept, rest, is_leaf=is_distribution)

@@ -1,0 +1,142 @@
+"""The exponential and logarithm of a symmetric matrix, with derivatives that hold.
+
+Where eigenvalues coincide the eigenvectors have no derivative, but the functions of the
+matrix do. These are written in divided differences (Daleckii and Krein), which have a
+limit there:
+
+    Df(X)[A]     = U (f[i, j] ∘ Â) Uᵀ                    with Â = Uᵀ A U
+    D²f(X)[A, B] = U (Σₖ f[i, k, j] (Âᵢₖ B̂ₖⱼ + B̂ᵢₖ Âₖⱼ)) Uᵀ
+
+Values and both derivatives are good in forward and in reverse mode, and so is any mix
+of two. The second derivative takes M steps of M² each; nothing in the library needs it.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+Matrix = Float[Array, "*batch M M"]
+Numbers = Float[Array, "..."]
+
+
+class _Function(NamedTuple):
+    """A function of a number, its divided difference, and f⁽²⁾/2!, f⁽⁴⁾/4!, f⁽⁵⁾/5!"""
+
+    value: Callable[[Numbers], Numbers]
+    difference: Callable[[Numbers, Numbers], Numbers]
+    taylor: Callable[[Numbers], tuple[Numbers, Numbers, Numbers]]
+    scale: Callable[[Numbers], Numbers]
+
+
+def exp_difference(a: Numbers, b: Numbers) -> Numbers:
+    """(eᵃ − eᵇ)/(a − b), and eᵃ where a = b."""
+    gap = jnp.abs(a - b)
+    safe = jnp.where(gap == 0, 1, gap)
+    return jnp.exp(jnp.maximum(a, b)) * jnp.where(gap == 0, 1, -jnp.expm1(-safe) / safe)
+
+
+def log_difference(a: Numbers, b: Numbers) -> Numbers:
+    """(log a − log b)/(a − b), and 1/a where a = b."""
+    low, high = jnp.minimum(a, b), jnp.maximum(a, b)
+    ratio = (high - low) / low
+    safe = jnp.where(ratio == 0, 1, ratio)
+    return jnp.where(ratio == 0, 1, jnp.log1p(safe) / safe) / low
+
+
+def _second_difference(f: _Function, a: Numbers, b: Numbers, c: Numbers) -> Numbers:
+    """f[a, b, c], by a series about the mean where all three are close."""
+    low = jnp.minimum(jnp.minimum(a, b), c)
+    high = jnp.maximum(jnp.maximum(a, b), c)
+    middle = jnp.maximum(jnp.minimum(a, b), jnp.minimum(jnp.maximum(a, b), c))
+    spread = high - low
+    safe = jnp.where(spread == 0, 1, spread)
+    direct = (f.difference(middle, high) - f.difference(low, middle)) / safe
+    mean = (a + b + c) / 3
+    squares = (a - mean) ** 2 + (b - mean) ** 2 + (c - mean) ** 2
+    cubes = (a - mean) ** 3 + (b - mean) ** 3 + (c - mean) ** 3
+    second, fourth, fifth = f.taylor(mean)
+    series = second + fourth * squares / 2 + fifth * cubes / 3
+    close = jnp.finfo(a.dtype).eps ** 0.2
+    return jnp.where(spread <= close * f.scale(mean), series, direct)
+
+
+_EXP = _Function(
+    jnp.exp,
+    exp_difference,
+    lambda x: (jnp.exp(x) / 2, jnp.exp(x) / 24, jnp.exp(x) / 120),
+    jnp.ones_like,
+)
+_LOG = _Function(
+    jnp.log,
+    log_difference,
+    lambda x: (-1 / (2 * x**2), -1 / (4 * x**4), 1 / (5 * x**5)),
+    jnp.abs,
+)
+
+
+def _in_basis(matrix: Matrix, basis: Matrix) -> Matrix:
+    return jnp.swapaxes(basis, -1, -2) @ matrix @ basis
+
+
+def _out_of_basis(matrix: Matrix, basis: Matrix) -> Matrix:
+    return basis @ matrix @ jnp.swapaxes(basis, -1, -2)
+
+
+def _second_derivative(f: _Function, x: Matrix, a: Matrix, b: Matrix) -> Matrix:
+    w, basis = jnp.linalg.eigh(x)
+    a, b = _in_basis(a, basis), _in_basis(b, basis)
+
+    def add(total: Matrix, k: Array) -> tuple[Matrix, None]:
+        at = lambda m, axis: jnp.take(m, k, axis=axis)
+        weight = _second_difference(
+            f, w[..., :, None], at(w, -1)[..., None, None], w[..., None, :]
+        )
+        term = at(a, -1)[..., :, None] * at(b, -2)[..., None, :]
+        term += at(b, -1)[..., :, None] * at(a, -2)[..., None, :]
+        return total + weight * term, None
+
+    total, _ = jax.lax.scan(add, jnp.zeros_like(x), jnp.arange(x.shape[-1]))
+    return _out_of_basis(total, basis)
+
+
+def _matrix_function(f: _Function) -> Callable[[Matrix], Matrix]:
+    @jax.custom_jvp
+    def derivative(x: Matrix, change: Matrix) -> Matrix:
+        w, basis = jnp.linalg.eigh(x)
+        weight = f.difference(w[..., :, None], w[..., None, :])
+        return _out_of_basis(weight * _in_basis(change, basis), basis)
+
+    @derivative.defjvp
+    def _(primals, tangents):
+        (x, change), (dx, dchange) = primals, tangents
+        tangent = derivative(x, dchange) + _second_derivative(f, x, change, dx)
+        return derivative(x, change), tangent
+
+    @jax.custom_jvp
+    def function(x: Matrix) -> Matrix:
+        w, basis = jnp.linalg.eigh(x)
+        return (basis * f.value(w)[..., None, :]) @ jnp.swapaxes(basis, -1, -2)
+
+    @function.defjvp
+    def _(primals, tangents):
+        (x,), (dx,) = primals, tangents
+        return function(x), derivative(x, dx)
+
+    return function
+
+
+_exp, _log = _matrix_function(_EXP), _matrix_function(_LOG)
+
+
+def expm(matrix: Matrix) -> Matrix:
+    """exp(X) of a symmetric matrix."""
+    return _exp(matrix)
+
+
+def logm(matrix: Matrix) -> Matrix:
+    """log(X) of a positive definite matrix."""
+    return _log(matrix)
