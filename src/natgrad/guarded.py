@@ -10,10 +10,12 @@ q′ of size γ is taken if
 else γ is halved; and once a step has passed, γ is halved on for as long as the loss
 still falls, because a loss that is far from conjugate lets long steps pass by a hair.
 For a conjugate model the two sides are equal at γ = 1 and c = 1, and no shorter step is
-better, so the exact step is taken. A step within one nat of where it began is taken
-untested. Where the constants come from is in docs/guarded.md.
+better, so the exact step is taken. On a minibatch, a step within one nat of where it
+began is taken untested; a loss without noise is tested to the end, or it would circle
+its minimum at that distance. Where the constants come from is in docs/guarded.md.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -31,7 +33,7 @@ SHARE = 0.5
 """c, the share of the divergence by which the loss must fall."""
 
 UNTESTED = 1.0
-"""KL(q′ ‖ q) in nats up to which a step is taken without a test."""
+"""KL(q′ ‖ q) in nats up to which a step on a noisy loss is taken without a test."""
 
 WEIGHT = 1.5
 """γ = w/(w + t) at step t of a noisy loss: sites of step t weigh t^(w − 1) in q."""
@@ -93,7 +95,7 @@ def guarded_ngd(
     def init(params: Any) -> GuardedState:
         zero, number = jnp.zeros((), int), jnp.zeros((), float)
         false = jnp.zeros((), bool)
-        nan = jnp.full((), jnp.nan)
+        nan = jnp.full((), jnp.nan, float)
         return GuardedState(zero, number, zero, zero, zero, false, false, nan, nan)
 
     def update(
@@ -115,14 +117,18 @@ def guarded_ngd(
             )
         loss = bound(value_fn, extra)
         evaluate = lambda params: jnp.asarray(loss(params)).astype(float)
-        value = evaluate(params) if value is None else jnp.asarray(value).astype(float)
+        value = jnp.asarray(loss(params) if value is None else value)
+        # The rounding is that of the loss, whatever the width it is compared in, and
+        # nats have a size of their own: a loss may be zero.
+        eps, value = float(jnp.finfo(value.dtype).eps), value.astype(float)
+        scale = jnp.maximum(jnp.abs(value), 1)
 
         others = _fingerprint(params if rest is None else rest)
         is_joint = state.is_joint | ((state.rest != others) & (state.steps > 0))
-        tolerance = jnp.sqrt(jnp.finfo(value.dtype).eps)
         gap = jnp.abs(value - state.value)
-        is_noisy = state.is_noisy | (gap > tolerance * jnp.abs(value))
-        size = _first_size(state.steps, is_noisy, is_joint, batch_fraction)
+        is_noisy = state.is_noisy | (gap > math.sqrt(eps) * scale)
+        noise = _noise(is_noisy, batch_fraction)
+        size = _first_size(state.steps, noise, is_joint)
 
         nodes, structure = jax.tree.flatten(params, is_leaf=is_distribution)
         grads = structure.flatten_up_to(updates if grad is None else grad)
@@ -136,7 +142,8 @@ def guarded_ngd(
             return jax.tree.unflatten(structure, filled)
 
         at = lambda moved: evaluate(whole(moved, nodes))
-        trial = _search(at, start, slopes, value, size, state.steps == 0)
+        slack = 10 * eps * scale
+        trial = _search(at, start, slopes, value, size, noise > 0, slack)
         now = GuardedState(
             steps=state.steps + 1,
             step_size=trial.best_size,
@@ -154,14 +161,15 @@ def guarded_ngd(
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _first_size(
-    steps: Array, is_noisy: Array, is_joint: Array, batch_fraction: float | None
-) -> Array:
-    """The step tried first: 1, falling as the noise of the minibatches demands."""
+def _noise(is_noisy: Array, batch_fraction: float | None) -> Array:
+    """The part of the data that a minibatch leaves out; all of it if not known."""
     if batch_fraction is None:
-        noise = jnp.where(is_noisy, 1.0, 0.0)
-    else:
-        noise = jnp.full((), 1.0 - batch_fraction)
+        return jnp.where(is_noisy, 1.0, 0.0)
+    return jnp.full((), 1.0 - batch_fraction)
+
+
+def _first_size(steps: Array, noise: Array, is_joint: Array) -> Array:
+    """The step tried first: 1, falling as the noise of the minibatches demands."""
     size = WEIGHT / (WEIGHT + noise * steps.astype(float))
     return jnp.maximum(size, jnp.where(is_joint, FLOOR, 0))
 
@@ -172,9 +180,10 @@ def _search(
     slopes: list,
     value: Array,
     size: Array,
-    is_first: Array,
+    is_noisy: Array,
+    slack: Array,
 ) -> _Trial:
-    """The longest step that passes, of `size` and its halves."""
+    """The best step that passes, of `size` and its halves."""
     is_finite = jnp.isfinite(value)
     for leaf in jax.tree.leaves(slopes):
         is_finite &= jnp.isfinite(leaf).all()
@@ -190,13 +199,15 @@ def _search(
         # What `optax.apply_updates` will make of it, rounding and all.
         there = jax.tree.map(jnp.add, start, update)
         is_inside = jnp.stack([q.is_inside().all() for q in there]).all()
-        is_near = is_inside & (_divergence(there, start) <= UNTESTED)
-        is_tested = is_inside & (~is_near | is_first) & ~(is_near & trial.is_found)
+        # Without noise all is tested but what rounding hides, which is not halved on.
+        nearness = jnp.where(is_noisy, UNTESTED, slack)
+        is_near = is_inside & (_divergence(there, start) <= nearness)
+        is_free = is_near & (is_noisy | (trial.tries == 0))
+        is_tested = is_inside & ~is_near
         missing = lambda _: jnp.full_like(value, jnp.nan)
         value_there = lax.cond(is_tested, evaluate, missing, there)
-        slack = 10 * jnp.finfo(value.dtype).eps * jnp.abs(value)
         needed = SHARE / size * _divergence(start, there) - slack
-        is_passed = is_inside & ((value - value_there >= needed) | is_near)
+        is_passed = is_inside & ((value - value_there >= needed) | is_free)
         is_better = ~trial.is_found | (value_there < trial.best_value)
         is_best = is_passed & is_better
         choose = lambda ours, theirs: jnp.where(is_best, ours, theirs)

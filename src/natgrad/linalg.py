@@ -18,6 +18,9 @@ Vector = Float[Array, "*batch M"]
 Matrix = Float[Array, "*batch M M"]
 Columns = Float[Array, "*batch M K"]
 
+BLOCK = 256
+"""Triangular products are cut in blocks above this size."""
+
 
 def symmetric(matrix: Matrix) -> Matrix:
     """The symmetric part."""
@@ -42,6 +45,11 @@ def transposed(matrix: Matrix) -> Matrix:
     return lax.optimization_barrier(matrix.mT)
 
 
+def cholesky(matrix: Matrix) -> Matrix:
+    """The Cholesky factor of what is symmetric already, NaN where there is none."""
+    return lax.linalg.cholesky(matrix, symmetrize_input=False)
+
+
 def upper_cholesky(matrix: Matrix) -> Matrix:
     """Upper triangular U with U Uᵀ = matrix."""
     flipped = jnp.linalg.cholesky(jnp.flip(matrix, (-2, -1)))
@@ -56,6 +64,40 @@ def inverse_root(matrix: Matrix) -> Matrix:
 
 def eye_like(matrix: Matrix) -> Matrix:
     return jnp.broadcast_to(jnp.eye(matrix.shape[-1], dtype=matrix.dtype), matrix.shape)
+
+
+def lower_product(a: Matrix, b: Matrix) -> Matrix:
+    """A B of two lower triangular matrices, which is one: a third of the full product.
+
+    Blocks that are zero are skipped, down to a size below which skipping costs more.
+    """
+    size = a.shape[-1]
+    if size <= BLOCK:
+        return a @ b
+    k = size // 2
+    top = lower_product(a[..., :k, :k], b[..., :k, :k])
+    corner = a[..., k:, :k] @ b[..., :k, :k] + a[..., k:, k:] @ b[..., k:, :k]
+    bottom = lower_product(a[..., k:, k:], b[..., k:, k:])
+    return _lower_blocks(top, corner, bottom)
+
+
+def lower_of_product(a: Matrix, b: Matrix) -> Matrix:
+    """The lower triangle of Aᵀ B for lower triangular A and B, with work to match."""
+    size = a.shape[-1]
+    if size <= BLOCK:
+        return jnp.tril(transposed(a) @ b)
+    k = size // 2
+    below = transposed(a[..., k:, :k]) @ b[..., k:, :k]
+    top = lower_of_product(a[..., :k, :k], b[..., :k, :k]) + jnp.tril(below)
+    corner = transposed(a[..., k:, k:]) @ b[..., k:, :k]
+    bottom = lower_of_product(a[..., k:, k:], b[..., k:, k:])
+    return _lower_blocks(top, corner, bottom)
+
+
+def _lower_blocks(top: Matrix, corner: Array, bottom: Matrix) -> Matrix:
+    zero = jnp.zeros((*top.shape[:-1], bottom.shape[-1]), top.dtype)
+    upper = jnp.concatenate([top, zero], -1)
+    return jnp.concatenate([upper, jnp.concatenate([corner, bottom], -1)], -2)
 
 
 def lower_half(matrix: Matrix) -> Matrix:
@@ -85,7 +127,7 @@ class AbstractPositiveDefinite(eqx.Module):
 
     def factor(self) -> Matrix:
         """F"""
-        return jnp.linalg.cholesky(self.matrix())
+        return cholesky(self.matrix())
 
     def whiten(self, columns: Columns) -> Columns:
         """F⁻¹ x"""
@@ -119,19 +161,19 @@ class AbstractPositiveDefinite(eqx.Module):
         return symmetric(pull_back(grad)[0])
 
     def tangent(self, change: Matrix) -> Any:
-        """How the coordinates move when M moves by `change`."""
-        return jax.jvp(self.at, (self.matrix(),), (symmetric(change),))[1]
+        """How the coordinates move when M moves by `change`, a symmetric matrix."""
+        return jax.jvp(self.at, (self.matrix(),), (change,))[1]
 
     def raised(self, slope: Matrix) -> Any:
         """How the coordinates move when M moves by M · slope · M."""
         matrix = self.matrix()
-        return self.tangent(matrix @ slope @ matrix)
+        return self.tangent(symmetric(matrix @ slope @ matrix))
 
     def riemannian(self, grad: Any, u: Vector, v: Vector) -> Any:
         """How the coordinates move when M moves by M (∂L/∂M) M + (u vᵀ + v uᵀ)/2."""
         matrix = self.matrix()
         middle = matrix @ self.slope(grad) @ matrix
-        return self.tangent(middle + symmetric(outer(u, v)))
+        return self.tangent(symmetric(middle + outer(u, v)))
 
 
 class Full(AbstractPositiveDefinite):
@@ -149,7 +191,7 @@ class Full(AbstractPositiveDefinite):
         return symmetric(grad.full)
 
     def tangent(self, change: Matrix) -> "Full":
-        return Full(symmetric(change))
+        return Full(change)
 
 
 class Sqrt(AbstractPositiveDefinite):
@@ -180,7 +222,7 @@ class Sqrt(AbstractPositiveDefinite):
         return symmetric(self.whiten_transposed(half.mT))
 
     def tangent(self, change: Matrix) -> "Sqrt":
-        half = self.whiten(symmetric(change))
+        half = self.whiten(change)
         return self._inner_tangent(self.whiten(half.mT))
 
     def raised(self, slope: Matrix) -> "Sqrt":
@@ -195,11 +237,12 @@ class Sqrt(AbstractPositiveDefinite):
 
     def _inner_slope(self, grad: "Sqrt") -> Matrix:
         """∂L/∂X = Rᵀ (∂L/∂M) R"""
-        half = lower_half(transposed(self.factor()) @ jnp.tril(grad.root))
+        lower = lower_of_product(self.factor(), jnp.tril(grad.root))
+        half = lower_half(lower)
         return (half + half.mT) / 2
 
     def _inner_tangent(self, change: Matrix) -> "Sqrt":
-        return Sqrt(self.factor() @ lower_half(change))
+        return Sqrt(lower_product(self.factor(), lower_half(change)))
 
 
 class Log(AbstractPositiveDefinite):
@@ -214,23 +257,23 @@ class Log(AbstractPositiveDefinite):
         return Log(logm(symmetric(matrix)))
 
     def factor(self) -> Matrix:
-        return expm(symmetric(self.log) / 2)
+        return expm(symmetric(self.log), 0.5)
 
     def whiten(self, columns: Columns) -> Columns:
-        return expm(-symmetric(self.log) / 2) @ columns
+        return expm(symmetric(self.log), -0.5) @ columns
 
     def whiten_transposed(self, columns: Columns) -> Columns:
         return self.whiten(columns)
 
     def inverse(self) -> Matrix:
-        return expm(-symmetric(self.log))
+        return expm(symmetric(self.log), -1.0)
 
     def log_det(self) -> Scalar:
         return jnp.trace(self.log, axis1=-2, axis2=-1)
 
     def riemannian(self, grad: "Log", u: Vector, v: Vector) -> "Log":
         # In the eigenbasis of W every map of this change is a product of entries.
-        w, basis = jnp.linalg.eigh(self.log)
+        w, basis = jnp.linalg.eigh(symmetric(self.log))
         basis_t = transposed(basis)
         slope = basis_t @ symmetric(grad.log) @ basis
         u, v = matvec(basis_t, u), matvec(basis_t, v)

@@ -11,6 +11,8 @@ Values and both derivatives are good in forward and in reverse mode, and so is a
 of two. The second derivative takes M steps of M² each; nothing in the library needs it.
 """
 
+import functools
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -28,7 +30,7 @@ class _Function(NamedTuple):
 
     value: Callable[[Numbers], Numbers]
     difference: Callable[[Numbers, Numbers], Numbers]
-    taylor: Callable[[Numbers], tuple[Numbers, Numbers, Numbers]]
+    taylor: Callable[[Numbers], tuple[Numbers, ...]]
     scale: Callable[[Numbers], Numbers]
 
 
@@ -62,20 +64,6 @@ def _second_difference(f: _Function, a: Numbers, b: Numbers, c: Numbers) -> Numb
     series = second + fourth * squares / 2 + fifth * cubes / 3
     close = jnp.finfo(a.dtype).eps ** 0.2
     return jnp.where(spread <= close * f.scale(mean), series, direct)
-
-
-_EXP = _Function(
-    jnp.exp,
-    exp_difference,
-    lambda x: (jnp.exp(x) / 2, jnp.exp(x) / 24, jnp.exp(x) / 120),
-    jnp.ones_like,
-)
-_LOG = _Function(
-    jnp.log,
-    log_difference,
-    lambda x: (-1 / (2 * x**2), -1 / (4 * x**4), 1 / (5 * x**5)),
-    jnp.abs,
-)
 
 
 def _in_basis(matrix: Matrix, basis: Matrix) -> Matrix:
@@ -129,12 +117,34 @@ def _matrix_function(f: _Function) -> Callable[[Matrix], Matrix]:
     return function
 
 
-_exp, _log = _matrix_function(_EXP), _matrix_function(_LOG)
+@functools.cache
+def _exp(scale: float) -> Callable[[Matrix], Matrix]:
+    """exp(scale · X), in terms of the eigenvalues of X itself: one decomposition serves
+    all scales, because the compiler sees that it is the same."""
+    power = lambda k: scale**k / math.factorial(k)
+    return _matrix_function(
+        _Function(
+            lambda x: jnp.exp(scale * x),
+            lambda a, b: scale * exp_difference(scale * a, scale * b),
+            lambda x: tuple(power(k) * jnp.exp(scale * x) for k in (2, 4, 5)),
+            lambda x: jnp.full_like(x, 1 / abs(scale)),
+        )
+    )
 
 
-def expm(matrix: Matrix) -> Matrix:
-    """exp(X) of a symmetric matrix."""
-    return _exp(matrix)
+_log = _matrix_function(
+    _Function(
+        jnp.log,
+        log_difference,
+        lambda x: (-1 / (2 * x**2), -1 / (4 * x**4), 1 / (5 * x**5)),
+        jnp.abs,
+    )
+)
+
+
+def expm(matrix: Matrix, scale: float = 1.0) -> Matrix:
+    """exp(scale · X) of a symmetric matrix."""
+    return _exp(scale)(matrix)
 
 
 def logm(matrix: Matrix) -> Matrix:

@@ -10,11 +10,11 @@ from natgrad.families.base import AbstractDistribution
 
 
 Scalar = Float[Array, "*batch"]
-Vector = Float[Array, "*batch K-1"]
+Vector = Float[Array, "*batch J"]
 
 
 class AbstractCategorical(AbstractDistribution[Vector]):
-    """K classes; T(u) has a one for each class but the last, which is the reference.
+    """K = J + 1 classes; T(u) has a one for each class but the last, which is the reference.
 
     θₖ = log(pₖ/p_K) and ηₖ = pₖ, so θ(η) has a closed form.
     """
@@ -33,7 +33,7 @@ class AbstractCategorical(AbstractDistribution[Vector]):
     def log_normalizer(self, theta: Vector) -> Scalar:
         return jax.nn.logsumexp(_with_reference(theta), -1)
 
-    def statistics(self, u: Int[Array, "..."]) -> Float[Array, "... K-1"]:
+    def statistics(self, u: Int[Array, "..."]) -> Float[Array, "... J"]:
         log_p = self.log_probabilities()
         return jax.nn.one_hot(u, log_p.shape[-1] - 1, dtype=log_p.dtype)
 

@@ -52,7 +52,7 @@ class Concentration(AbstractDirichlet):
 class MeanTotal(AbstractDirichlet):
     """Coordinates log-odds of the mean against the last part, and the total Σα."""
 
-    logits: Float[Array, "*batch K-1"]
+    logits: Float[Array, "*batch J"]
     total: AbstractPositive
 
     def concentrations(self) -> Vector:

@@ -1,0 +1,313 @@
+"""The guarded step against the paper's schedule and Adam, on a small sparse GP.
+
+    export NATGRAD_DATA=folder-of-parquet-files
+    python experiments/guarded.py            # all sets: results/guarded.csv, .md
+    python experiments/guarded.py --quick    # the two synthetic sets, 50 steps
+    python experiments/guarded.py --joint    # hyperparameters too: guarded_joint.csv
+
+Hyperparameters are fixed in the first two: lengthscale √D, variance 2, M = 100, batches
+of 256. A gap is how far the evidence bound of all the data is below its optimum, in
+nats per datum. The optimum is from full-batch guarded steps. A run has failed if q is
+not finite, not inside its family, or more than 1 nat per datum off at the end.
+"""
+
+import argparse
+import csv
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import small_gp
+
+import natgrad
+
+
+jax.config.update("jax_enable_x64", True)
+
+RESULTS = Path(__file__).parent / "results"
+CHECKS = (10, 50, 200, 1000)
+INDUCING, ROWS, VARIANCE = 100, 256, 2.0
+
+
+class Problem(NamedTuple):
+    name: str
+    likelihood: str
+    scale: float
+    splits: int
+    is_full_batch: bool = False
+
+
+PROBLEMS = (
+    Problem("outliers", "Student-t", 0.05, 5),
+    Problem("three classes", "robust-max", 1, 5),
+    Problem("boston", "Student-t", 0.2, 5),
+    Problem("pima", "Bernoulli", 1, 5),
+    Problem("power", "Student-t", 0.2, 2),
+    Problem("banana", "Bernoulli", 1, 2),
+    Problem("concrete", "Student-t", 0.2, 2),
+    Problem("energy", "Gaussian", 0.1, 1, is_full_batch=True),
+    Problem("naval", "Gaussian", 0.1, 1),
+)
+JOINT = (Problem("boston", "Student-t", 1, 2), Problem("concrete", "Student-t", 1, 2))
+SYNTHETIC = {"outliers": small_gp.outliers, "three classes": small_gp.three_classes}
+
+
+# Optimisers: each with the coordinates it starts from
+
+
+Start = Callable[[int, int], Any]
+Method = tuple[optax.GradientTransformation, Start]
+
+
+def methods(batch_fraction: float) -> dict[str, Method]:
+    in_theta, in_moments = small_gp.prior_in_theta, small_gp.prior
+    paper = natgrad.log_linear(1e-4, 0.1, 5)
+    return {
+        "guarded": (natgrad.guarded_ngd(), in_moments),
+        "guarded, B/N given": (natgrad.guarded_ngd(batch_fraction), in_moments),
+        "paper, to 0.1 in 5": (natgrad.ngd(paper), in_theta),
+        "constant 0.1": (natgrad.ngd(0.1), in_theta),
+        "Adam 0.1": (optax.adam(0.1), in_moments),
+        "Adam 0.01": (optax.adam(0.01), in_moments),
+    }
+
+
+def joint_methods() -> dict[str, Method]:
+    in_theta, in_moments = small_gp.prior_in_theta, small_gp.prior
+    adam = optax.adam(0.01)
+    ramp = lambda steps: natgrad.ngd(natgrad.log_linear(1e-4, 0.1, steps))
+    return {
+        "guarded": (natgrad.split(natgrad.guarded_ngd(), adam), in_moments),
+        "paper, to 0.1 in 5": (natgrad.split(ramp(5), adam), in_theta),
+        "paper, to 0.1 in 40": (natgrad.split(ramp(40), adam), in_theta),
+        "Adam 0.01": (adam, in_moments),
+    }
+
+
+# Runs
+
+
+def make_run(tx: optax.GradientTransformation, loss: Callable[..., Any]):
+    """All steps of one method as one compiled function of the data."""
+    tx = optax.with_extra_args_support(tx)
+
+    def step(params: Any, state: Any, data: Any) -> tuple[Any, Any]:
+        value_fn = lambda params: loss(params, data)
+        value, grads = jax.value_and_grad(value_fn)(params)
+        updates, state = tx.update(
+            grads, state, params, value=value, grad=grads, value_fn=value_fn
+        )
+        return optax.apply_updates(params, updates), state
+
+    @jax.jit
+    def steps(params, state, data, batches, begin, end):
+        def body(i, carry):
+            return step(
+                *carry, jax.tree.map(lambda rows: rows[batches[i % len(batches)]], data)
+            )
+
+        return jax.lax.fori_loop(begin, end, body, (params, state))
+
+    def run(params: Any, data: Any, batches: np.ndarray, checks: tuple[int, ...]):
+        """The parameters and the state of the optimiser at every check."""
+        state, begin = tx.init(params), 0
+        batches = jnp.asarray(batches)
+        for end in checks:
+            params, state = steps(params, state, data, batches, begin, end)
+            yield end, params, state
+            begin = end
+
+    return run
+
+
+def load(problem: Problem, seed: int) -> small_gp.Split:
+    make = SYNTHETIC.get(problem.name, lambda: small_gp.table(problem.name))
+    is_regression = problem.likelihood in ("Gaussian", "Student-t")
+    return small_gp.split(*make(), seed, INDUCING, is_regression)
+
+
+def diagnosis(state: Any, steps: int) -> dict[str, Any]:
+    """What a guarded step counted."""
+    state = getattr(state, "distributions", state)
+    if not isinstance(state, natgrad.GuardedState):
+        return {}
+    return {
+        "tests_per_step": round(float(state.tests) / steps, 3),
+        "halvings": int(state.halvings),
+        "refused": int(state.refused),
+        "last_step_size": f"{float(state.step_size):.3g}",
+    }
+
+
+def fixed(problem: Problem, checks: tuple[int, ...]) -> list[dict[str, Any]]:
+    """All methods on all splits of one set, its hyperparameters fixed."""
+    latents = 3 if problem.likelihood == "robust-max" else 1
+    likelihood = small_gp.LIKELIHOODS[problem.likelihood]
+    num_data = len(load(problem, 0).y)
+    rows = num_data if problem.is_full_batch else ROWS
+    scale = jnp.asarray(float(problem.scale))
+
+    def loss(q: Any, data: small_gp.Rows) -> Any:
+        return small_gp.loss(q, data, likelihood, scale, num_data)
+
+    whole = jax.jit(loss)
+    compared = methods(rows / num_data)
+    runs = {name: make_run(tx, loss) for name, (tx, _) in compared.items()}
+    best_run = make_run(natgrad.guarded_ngd(1.0), loss)
+    table = []
+    for seed in range(problem.splits):
+        x, y, inducing = map(jnp.asarray, load(problem, seed))
+        data = small_gp.rows_of(x, y, inducing, math.sqrt(x.shape[1]), VARIANCE)
+        every_row = np.arange(num_data)[None]
+        optimum, drift = math.inf, math.inf
+        start = small_gp.prior(latents, INDUCING)
+        for _, q, _ in best_run(start, data, every_row, tuple(range(20, 320, 20))):
+            last, optimum = optimum, float(whole(q, data))
+            drift = (last - optimum) / num_data
+            if drift < 1e-7:
+                break
+        batches = small_gp.minibatches(num_data, rows, checks[-1], seed)
+        for name, (_, start) in compared.items():
+            began = time.process_time()
+            row: dict[str, Any] = {
+                "set": problem.name,
+                "likelihood": problem.likelihood,
+                "scale": problem.scale,
+                "N": num_data,
+                "B": rows,
+                "split": seed,
+                "method": name,
+            }
+            gaps, state = {}, None
+            for step, q, state in runs[name](
+                start(latents, INDUCING), data, batches, checks
+            ):
+                gaps[step] = (float(whole(q, data)) - optimum) / num_data
+                if not (math.isfinite(gaps[step]) and q.is_inside().all()):
+                    break
+            for check in checks:
+                row[f"gap_{check}"] = f"{gaps.get(check, math.nan):.3e}"
+            row["failed"] = int(not gaps.get(checks[-1], math.nan) <= 1)
+            row |= diagnosis(state, checks[-1])
+            row["optimum"] = f"{-optimum / num_data:.6f}"
+            row["optimum_drift"] = f"{drift:.1e}"
+            row["cpu_seconds"] = round(time.process_time() - began, 2)
+            table.append(row)
+            print(*row.values(), flush=True)
+    return table
+
+
+def joint(problem: Problem, checks: tuple[int, ...]) -> list[dict[str, Any]]:
+    """All methods on all splits of one set, hyperparameters trained by Adam 0.01."""
+    likelihood = small_gp.LIKELIHOODS[problem.likelihood]
+    num_data = len(load(problem, 0).y)
+
+    def loss(params: Any, data: Any) -> Any:
+        lengthscale = jnp.exp(params["log_lengthscale"])
+        variance = jnp.exp(params["log_variance"])
+        rows = small_gp.rows_of(*data, params["inducing"], lengthscale, variance)
+        scale = jnp.exp(params["log_scale"])
+        return small_gp.loss(params["q"], rows, likelihood, scale, num_data)
+
+    whole = jax.jit(loss)
+    runs = {name: make_run(tx, loss) for name, (tx, _) in joint_methods().items()}
+    table = []
+    for seed in range(problem.splits):
+        x, y, inducing = map(jnp.asarray, load(problem, seed))
+        batches = small_gp.minibatches(num_data, ROWS, checks[-1], seed)
+        for name, (_, start) in joint_methods().items():
+            params = {
+                "q": start(1, INDUCING),
+                "inducing": inducing,
+                "log_lengthscale": jnp.log(jnp.asarray(float(x.shape[1]))) / 2,
+                "log_variance": jnp.log(jnp.asarray(VARIANCE)),
+                "log_scale": jnp.log(jnp.asarray(float(problem.scale))),
+            }
+            row: dict[str, Any] = {
+                "set": problem.name,
+                "likelihood": problem.likelihood,
+                "N": num_data,
+                "split": seed,
+                "method": name,
+            }
+            state = None
+            for step, params, state in runs[name](params, (x, y), batches, checks):
+                bound = -float(whole(params, (x, y))) / num_data
+                row[f"elbo_{step}"] = f"{bound:.4f}"
+            row |= diagnosis(state, checks[-1])
+            table.append(row)
+            print(*row.values(), flush=True)
+    return table
+
+
+# Tables
+
+
+def write(table: list[dict[str, Any]], path: Path) -> None:
+    path.parent.mkdir(exist_ok=True)
+    fields = list(dict.fromkeys(name for row in table for name in row))
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, fields, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(table)
+
+
+def markdown(table: list[dict[str, Any]], measure: str, checks: tuple[int, ...]) -> str:
+    """Medians over splits; those of a run that failed count as infinite."""
+    head = ["set", "rule", "failed", *map(str, checks)]
+    head += ["tests/step", "halvings", "refused"]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in table:
+        groups.setdefault((row["set"], row["method"]), []).append(row)
+    last_name = None
+    for (name, method), rows in groups.items():
+        title = f"{name} / {rows[0]['likelihood']} ({len(rows)})"
+        cells = ["" if name == last_name else title, method]
+        cells.append(str(sum(row.get("failed", 0) for row in rows)))
+        for check in checks:
+            values = [float(row[f"{measure}_{check}"]) for row in rows]
+            values = np.where(np.isfinite(values), values, np.inf)
+            median = np.median(values) if np.isfinite(values).all() else max(values)
+            middle = sorted(values)[len(values) // 2]
+            median = median if math.isfinite(median) else middle
+            cells.append(f"{median:.1e}" if measure == "gap" else f"{median:.4f}")
+        for field in ("tests_per_step", "halvings", "refused"):
+            counts = [float(row[field]) for row in rows if field in row]
+            cells.append(f"{np.median(counts):.3g}" if counts else "")
+        lines.append("| " + " | ".join(cells) + " |")
+        last_name = name
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--joint", action="store_true")
+    options = parser.parse_args()
+    name, measure, checks = "guarded", "gap", CHECKS
+    if options.quick:
+        name, checks = "guarded_quick", (10, 50)
+        table = [row for problem in PROBLEMS[:2] for row in fixed(problem, checks)]
+    elif options.joint:
+        name, measure = "guarded_joint", "elbo"
+        table = [row for problem in JOINT for row in joint(problem, checks)]
+    else:
+        table = []
+        for problem in PROBLEMS:
+            table += fixed(problem, checks)
+            write(table, RESULTS / f"{name}.csv")
+    write(table, RESULTS / f"{name}.csv")
+    text = markdown(table, measure, checks)
+    (RESULTS / f"{name}.md").write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

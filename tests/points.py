@@ -1,0 +1,138 @@
+"""Every family in every coordinate system: the points at which laws are tested."""
+
+import re
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from natgrad import linalg, positive
+from natgrad.families import (
+    beta,
+    categorical,
+    diagonal,
+    dirichlet,
+    gamma,
+    gaussian,
+    wishart,
+)
+
+
+def blocks(page: str) -> dict:
+    """The names that the Python blocks of a page of the documentation define."""
+    path = Path(__file__).parents[1] / "docs" / page
+    names: dict = {}
+    for block in re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL):
+        exec(compile(block, str(path), "exec"), names)
+    return names
+
+
+def covariance(size: int, seed: int = 0) -> jax.Array:
+    rng = np.random.default_rng(seed)
+    root = rng.standard_normal((size, size))
+    return jnp.asarray(root @ root.T + 0.5 * np.eye(size))
+
+
+def vector(size: int, seed: int = 0) -> jax.Array:
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(size))
+
+
+def storages(size: int) -> dict:
+    identity, zeros = jnp.eye(size), jnp.zeros((size, size))
+    users = blocks("coordinates.md")
+    return {
+        "Full": linalg.Full(identity),
+        "Sqrt": linalg.Sqrt(identity),
+        "Log": linalg.Log(zeros),
+        "LDL": users["LDL"](zeros, jnp.zeros(size)),
+        "LogDiagonal": users["LogDiagonal"](zeros),
+    }
+
+
+def numbers(shape: tuple[int, ...] = ()) -> dict:
+    return {
+        "Plain": positive.Plain(jnp.ones(shape)),
+        "Log": positive.Log(jnp.zeros(shape)),
+        "Softplus": positive.Softplus(jnp.ones(shape)),
+    }
+
+
+def families() -> dict[str, dict]:
+    """For each family, one distribution in all its coordinates."""
+    number = positive.Plain
+    zeros, zero = jnp.zeros(3), jnp.zeros(())
+    base = {
+        "gaussian": gaussian.Moments(vector(3), linalg.Full(covariance(3))),
+        "diagonal": diagonal.Moments(vector(3), number(jnp.asarray([0.5, 1.0, 3.0]))),
+        "gamma": gamma.ShapeRate(number(jnp.asarray(2.3)), number(jnp.asarray(0.4))),
+        "beta": beta.Concentrations(number(jnp.asarray(2.3)), number(jnp.asarray(0.6))),
+        "dirichlet": dirichlet.Concentration(number(jnp.asarray([0.5, 1.7, 3.0]))),
+        "categorical": categorical.Logits(vector(3)),
+        "wishart": wishart.ScaleDof(
+            linalg.Full(covariance(3)), number(jnp.asarray(2.2))
+        ),
+    }
+    templates: dict[str, dict] = {name: {} for name in base}
+    for name, storage in storages(3).items():
+        templates["gaussian"] |= {
+            f"Moments({name})": gaussian.Moments(zeros, storage),
+            f"Canonical({name})": gaussian.Canonical(zeros, storage),
+        }
+        templates["wishart"] |= {
+            f"ScaleDof({name})": wishart.ScaleDof(storage, positive.Log(zero)),
+            f"RateDof({name})": wishart.RateDof(storage, number(jnp.ones(()))),
+        }
+    for name, storage in numbers((3,)).items():
+        templates["diagonal"] |= {
+            f"Moments({name})": diagonal.Moments(zeros, storage),
+            f"Canonical({name})": diagonal.Canonical(zeros, storage),
+        }
+        templates["dirichlet"] |= {
+            f"Concentration({name})": dirichlet.Concentration(storage),
+        }
+    for name, storage in numbers().items():
+        templates["gamma"] |= {
+            f"ShapeRate({name})": gamma.ShapeRate(storage, storage),
+            f"MeanShape({name})": gamma.MeanShape(storage, storage),
+        }
+        templates["beta"] |= {
+            f"Concentrations({name})": beta.Concentrations(storage, storage),
+            f"MeanTotal({name})": beta.MeanTotal(zero, storage),
+        }
+        templates["dirichlet"] |= {
+            f"MeanTotal({name})": dirichlet.MeanTotal(jnp.zeros(2), storage),
+        }
+    templates["categorical"] = {
+        "Logits": categorical.Logits(zeros),
+        "Probabilities": categorical.Probabilities(jnp.full(3, 0.25)),
+    }
+    return {
+        family: {
+            name: template.at_natural(base[family].natural())
+            for name, template in coordinates.items()
+        }
+        for family, coordinates in templates.items()
+    }
+
+
+FAMILIES = families()
+POINTS = {
+    f"{family}.{name}": q
+    for family, coordinates in FAMILIES.items()
+    for name, q in coordinates.items()
+}
+
+
+def flat(tree) -> jax.Array:
+    """All numbers of a tree, as one vector."""
+    return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)])
+
+
+def assert_close(actual, expected, rtol: float = 1e-10, atol: float = 0.0) -> None:
+    """Agreement relative to the largest entry."""
+    actual, expected = np.asarray(flat(actual)), np.asarray(flat(expected))
+    scale = np.abs(expected).max()
+    np.testing.assert_array_less(
+        np.abs(actual - expected), rtol * scale + atol + np.finfo(float).tiny
+    )
