@@ -138,7 +138,7 @@ def STANDARD(size: int) -> gaussian.Moments:
 
 
 def sparse_gp(size: int, rows: int):
-    """A whitened sparse GP classifier: its loss in q, and its loss's slope in (m, S)."""
+    """A whitened sparse GP classifier: its loss in q, and the slope of it."""
     rng = np.random.default_rng(1)
     x, z = (jnp.asarray(rng.standard_normal((n, 8))) for n in (rows, size))
     y = jnp.asarray(np.sign(rng.standard_normal(rows)))

@@ -142,11 +142,13 @@ def draw(result: Result, out: Path) -> None:
     ax.set(xlim=(0, None), yscale="log", ylim=(1e-12, 3))
     ax.set_title("Bayesian logistic regression, pima", fontsize=10)
     ax.legend(frameon=False, loc="lower left")
-    plt.savefig(out, dpi=110)
+    plt.savefig(out, dpi=95)
     plt.close()
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="where to save the figure")
-    main(parser.parse_args().out)
+    parser.add_argument("--quick", action="store_true", help="500 steps of Adam")
+    arguments = parser.parse_args()
+    main(arguments.out, 500 if arguments.quick else 5000)

@@ -136,22 +136,23 @@ def main(out: Path | None = None, sweeps: int = 40) -> Result:
 
 def draw(result: Result, out: Path) -> None:
     figure = plt.figure(figsize=(7.5, 3.2), layout="constrained")
-    left, right = figure.subfigures(1, 2)
-    ax = left.subplots()
+    axes = figure.subplot_mosaic([["bound", "true"], ["bound", "found"]])
     sweeps = np.arange(1, 1 + len(result.bounds))
+    ax = axes["bound"]
     ax.plot(sweeps, result.classical_bounds, "o", mfc="none", label="coordinate ascent")
     ax.plot(sweeps, result.bounds, label="natural gradient, size 1")
     ax.set(xlabel="sweep", ylabel="evidence lower bound, nats")
     ax.legend(frameon=False, loc="lower right")
-    axes = right.subplots(2, sharex=True)
-    top = result.true_topics.max()
-    shown = {"true topics": result.true_topics, "posterior means": result.topics}
-    for ax, (title, topics) in zip(axes, shown.items(), strict=True):
-        image = ax.imshow(topics, aspect="auto", cmap="Greys", vmin=0, vmax=top)
+
+    def heat(ax, topics, title):
         ax.set_title(title, fontsize=10)
         ax.set(ylabel="topic", yticks=range(TOPICS), yticklabels=range(1, TOPICS + 1))
-    axes[1].set(xlabel="word")
-    right.colorbar(image, ax=axes, label="probability")
+        top = result.true_topics.max()
+        return ax.imshow(topics, aspect="auto", cmap="Greys", vmin=0, vmax=top)
+
+    heat(axes["found"], result.topics, "posterior means").axes.set(xlabel="word")
+    image = heat(axes["true"], result.true_topics, "true topics")
+    figure.colorbar(image, ax=[axes["true"], axes["found"]], label="probability")
     plt.savefig(out, dpi=110)
     plt.close()
 

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
@@ -28,7 +27,7 @@ NODES, WEIGHTS = np.polynomial.hermite.hermgauss(20)
 WEIGHTS = WEIGHTS / math.sqrt(math.pi)
 
 Latent = Float[Array, "C B"]
-Targets = Float[Array, "B"]
+Targets = Float[Array, " B"]
 Likelihood = Callable[[Latent, Latent, Targets, Float[Array, ""]], Targets]
 
 
@@ -85,7 +84,7 @@ def split(
     x = (x - x.mean(0)) / np.where(is_constant, 1, deviation)
     if is_regression:
         y = (y - y.mean()) / y.std()
-    means = KMeans(inducing, n_init=1, random_state=seed).fit(x)
+    means = KMeans(inducing, n_init="auto", random_state=seed).fit(x)
     return Split(x, y, means.cluster_centers_)
 
 
@@ -158,7 +157,7 @@ class Rows(NamedTuple):
     """What the model needs of its data: features, what they leave of k(x, x), and y."""
 
     features: Float[Array, "B M"]
-    rest: Float[Array, "B"]
+    rest: Targets
     y: Targets
 
 
@@ -213,4 +212,4 @@ def loss(
     mean = q.location() @ rows.features.T
     var = rows.rest[None, :] + ((rows.features[None] @ factor) ** 2).sum(-1)
     fit = likelihood(mean, var, rows.y, scale)
-    return q.kl(prior(*mean.shape[:1], factor.shape[-1])).sum() - num_data * fit.mean()
+    return q.kl(prior(mean.shape[0], factor.shape[-1])).sum() - num_data * fit.mean()

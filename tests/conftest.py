@@ -1,5 +1,18 @@
 """The suite runs in 64 bits, and nothing is promoted behind our back."""
 
+import os
+
+
+# Programs are tiny and run a few times: what costs is compiling them.
+os.environ["XLA_FLAGS"] = " ".join(
+    [
+        os.environ.get("XLA_FLAGS", ""),
+        "--xla_backend_optimization_level=0",
+        "--xla_llvm_disable_expensive_passes=true",
+        "--xla_cpu_use_fusion_emitters=false",
+    ]
+)
+
 import jax
 import pytest
 
@@ -9,8 +22,5 @@ jax.config.update("jax_enable_x64", True)
 
 @pytest.fixture(autouse=True)
 def strict():
-    with (
-        jax.numpy_dtype_promotion("strict"),
-        jax.numpy_rank_promotion("raise"),
-    ):
+    with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
         yield

@@ -68,7 +68,7 @@ def families() -> dict[str, dict]:
         "gamma": gamma.ShapeRate(number(jnp.asarray(2.3)), number(jnp.asarray(0.4))),
         "beta": beta.Concentrations(number(jnp.asarray(2.3)), number(jnp.asarray(0.6))),
         "dirichlet": dirichlet.Concentration(number(jnp.asarray([0.5, 1.7, 3.0]))),
-        "categorical": categorical.Logits(vector(3)),
+        "categorical": categorical.Logits(vector(4)),
         "wishart": wishart.ScaleDof(
             linalg.Full(covariance(3)), number(jnp.asarray(2.2))
         ),
@@ -104,7 +104,7 @@ def families() -> dict[str, dict]:
             f"MeanTotal({name})": dirichlet.MeanTotal(jnp.zeros(2), storage),
         }
     templates["categorical"] = {
-        "Logits": categorical.Logits(zeros),
+        "Logits": categorical.Logits(jnp.zeros(4)),
         "Probabilities": categorical.Probabilities(jnp.full(3, 0.25)),
     }
     return {

@@ -27,6 +27,7 @@ from natgrad.families import (
 from natgrad.guarded import FLOOR, HALVINGS, SHARE, UNTESTED, WEIGHT
 
 
+TX: Any = natgrad.guarded_ngd()
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 small_gp = SimpleNamespace(**runpy.run_path(str(EXPERIMENTS / "small_gp.py")))
 
@@ -39,7 +40,7 @@ def assert_equal(a, b):
     jax.tree.map(np.testing.assert_array_equal, a, b)
 
 
-def step(tx, value_fn, params, state):
+def step(tx, value_fn, params, state) -> tuple[Any, Any]:
     value, grads = jax.value_and_grad(value_fn)(params)
     updates, state = optax.with_extra_args_support(tx).update(
         grads, state, params, value=value, grad=grads, value_fn=value_fn
@@ -65,7 +66,7 @@ def last(tree):
     return jax.tree.map(lambda leaf: leaf[-1], tree)
 
 
-def gaussian_at(mean, scale):
+def gaussian_at(mean, scale) -> Any:
     """N(mean, scale² I) in three dimensions."""
     root = scale * jnp.eye(3)
     return gaussian.Moments(jnp.full(3, float(mean)), linalg.Sqrt(root))
@@ -115,7 +116,7 @@ def in_coordinates(mean, cov, side, storage):
     return gaussian.Canonical(linear, store.at(precision / 2))
 
 
-def six_starts(mean, cov):
+def six_starts(mean, cov) -> list[Any]:
     return [in_coordinates(mean, cov, *pair) for pair in COORDINATES]
 
 
@@ -130,18 +131,19 @@ def toy_rows(num_data=40, inducing=5):
 @functools.cache
 def six_steps():
     """A compiled step and a start for each of the six; one loss is conjugate."""
-    rows, tx = toy_rows(), natgrad.guarded_ngd()
+    rows = toy_rows()
     conjugate = gp_loss("Gaussian", math.sqrt(VARIANCE), len(rows.y))
     other = gp_loss("Student-t", 0.1, len(rows.y))
 
     @jax.jit
     def advance(q, state, is_conjugate):
         choose = lambda q: jnp.where(is_conjugate, conjugate(q, rows), other(q, rows))
-        return step(tx, choose, q, state)
+        q, state = step(TX, choose, q, state)
+        return q, state, (q.location(), q.covariance(), state.step_size)
 
     size = rows.features.shape[-1]
     starts = six_starts(jnp.full((1, size), 0.1), 2 * jnp.eye(size)[None])
-    return advance, [(q, tx.init(q)) for q in starts]
+    return advance, [(q, TX.init(q)) for q in starts]
 
 
 def test_one_step_of_size_one_solves_a_conjugate_model_in_all_coordinates():
@@ -151,11 +153,9 @@ def test_one_step_of_size_one_solves_a_conjugate_model_in_all_coordinates():
     mean = cov @ (rows.features.T @ rows.y) / VARIANCE
     advance, starts = six_steps()
     for q, state in starts:
-        q, state = advance(q, state, True)
-        assert_close(q.location()[0], mean)
-        assert_close(q.covariance()[0], cov)
-        assert state.step_size == 1
-        assert state.halvings == 0
+        _, state, there = advance(q, state, True)
+        assert_close(there, (mean[None], cov[None], 1.0))
+        assert (state.step_size, state.halvings) == (1, 0)
 
 
 def test_the_path_of_distributions_is_the_same_in_all_coordinates():
@@ -164,8 +164,8 @@ def test_the_path_of_distributions_is_the_same_in_all_coordinates():
     for q, state in starts:
         path = []
         for _ in range(5):
-            q, state = advance(q, state, False)
-            path.append((q.location(), q.covariance(), state.step_size))
+            q, state, there = advance(q, state, False)
+            path.append(there)
         paths.append(path)
     assert paths[0][0][2] < 1  # It is not the conjugate case.
     for path in paths[1:]:
@@ -178,10 +178,12 @@ STRESS = {
 }
 
 
-@pytest.mark.parametrize("name", STRESS)
+@pytest.mark.parametrize(
+    "name", ["outliers", pytest.param("three_classes", marks=pytest.mark.slow)]
+)
 def test_no_split_fails_where_a_constant_step_fails(name):
     likelihood, scale, latents = STRESS[name]
-    inducing, num_rows, steps = 40, 128, 60
+    inducing, num_rows, steps = 40, 128, 40
     num_data = len(small_set(name, 0, inducing).y)
     loss = gp_loss(likelihood, scale, num_data)
 
@@ -192,24 +194,22 @@ def test_no_split_fails_where_a_constant_step_fails(name):
 
         return jax.jit(at)
 
-    guarded, plain = run(natgrad.guarded_ngd()), run(natgrad.ngd(0.1))
-    full = jax.jit(
-        lambda q, rows: last(
-            repeat(natgrad.guarded_ngd(), lambda q: loss(q, rows), q, 60)
-        )
-    )
+    guarded, plain = run(TX), run(natgrad.ngd(0.1))
+    whole = lambda q, rows: repeat(TX, lambda q: loss(q, rows), q, 20)[0]
+    full = jax.jit(lambda q, rows: loss(last(whole(q, rows)), rows))
+    judge = jax.jit(lambda q, rows: (loss(q, rows), q.is_inside().all()))
     failures = {"guarded": 0, "plain": 0}
     for seed in range(5):
         rows = small_set(name, seed, inducing)
-        best, _ = full(small_gp.prior(latents, inducing), rows)
+        best = full(small_gp.prior(latents, inducing), rows)
         batches = jnp.asarray(small_gp.minibatches(num_data, num_rows, steps, seed))
         ends = {
             "guarded": guarded(small_gp.prior(latents, inducing), rows, batches),
             "plain": plain(small_gp.prior_in_theta(latents, inducing), rows, batches),
         }
         for rule, q in ends.items():
-            gap = (loss(q, rows) - loss(best, rows)) / num_data
-            failures[rule] += not (q.is_inside().all() and gap < 1)
+            value, is_inside = judge(q, rows)
+            failures[rule] += not (is_inside and (value - best) / num_data < 1)
     assert failures["guarded"] == 0
     assert failures["plain"] > 0
 
@@ -230,7 +230,6 @@ def test_a_loss_without_noise_never_rises():
 
 START = gaussian_at(0.0, 1.0)
 TARGET = gaussian_at(2.0, 0.3)
-TX = natgrad.guarded_ngd()
 
 
 @functools.partial(jax.jit, static_argnames="fraction")
@@ -385,7 +384,7 @@ def test_the_fraction_of_a_batch_slows_the_decay(fraction):
 
 def test_steps_stay_above_a_floor_while_hyperparameters_move():
     params = {"q": START, "log_scale": jnp.zeros(())}
-    tx = natgrad.split(TX, optax.sgd(0.01))
+    tx: Any = natgrad.split(TX, optax.sgd(0.01))
     state, steps, sizes = tx.init(params), np.arange(40), []
 
     @jax.jit
@@ -422,7 +421,7 @@ PAIRS: dict[str, tuple[Any, Any]] = {
         gamma.MeanShape(plain(5.0), plain(40.0)),
     ),
     "beta": (
-        beta.Concentrations(log(1.0), log(1.0)),
+        beta.Concentrations(log(1.0), log(1.5)),
         beta.Concentrations(log(20.0), log(3.0)),
     ),
     "Dirichlet": (
@@ -452,21 +451,33 @@ PAIRS: dict[str, tuple[Any, Any]] = {
 }
 
 
+# The rest are the same families in other coordinates.
+BRIEF = ("gamma", "beta", "Dirichlet", "categorical", "Wishart", "diagonal")
+in_families = pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in BRIEF else pytest.mark.slow)
+        for name in PAIRS
+    ],
+)
+
+
 @functools.cache
 def family_step(name):
-    """A compiled step on KL(q ‖ target) or KL(target ‖ q), and that loss."""
+    """A compiled step on KL(q ‖ target) or KL(target ‖ q), and the loss before it."""
     target = PAIRS[name][1]
     loss = lambda q, is_reverse: jnp.where(is_reverse, target.kl(q), q.kl(target))
 
     @jax.jit
     def advance(q, state, is_reverse):
+        before = loss(q, is_reverse)
         q, state = step(TX, lambda q: loss(q, is_reverse), q, state)
-        return q, state, loss(q, is_reverse), q.is_inside().all()
+        return q, state, before, q.is_inside().all()
 
     return advance
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@in_families
 def test_one_step_of_size_one_reaches_a_target_in_any_family(name):
     q, target = PAIRS[name]
     q, state, _, _ = family_step(name)(q, TX.init(q), False)
@@ -474,15 +485,15 @@ def test_one_step_of_size_one_reaches_a_target_in_any_family(name):
     assert (state.step_size, state.refused) == (1, 0)
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@in_families
 def test_the_reverse_divergence_falls_and_q_stays_inside_in_any_family(name):
-    q, target = PAIRS[name]
-    state, values = TX.init(q), [target.kl(q)]
+    q, _ = PAIRS[name]
+    state, values = TX.init(q), []
     for _ in range(15):
         q, state, value, is_inside = family_step(name)(q, state, True)
         values.append(value)
         assert is_inside
-    assert (np.diff(np.stack(values)) <= 1e-14).all()
+    assert np.diff(np.stack(values)).max() <= 1e-12
     assert values[-1] < 0.01 * values[0]
     assert not state.is_noisy
 

@@ -1,4 +1,4 @@
-"""Matrix functions are right in value and in two derivatives, at equal eigenvalues too."""
+"""Matrix functions are right to second order, where eigenvalues coincide too."""
 
 import jax
 import jax.numpy as jnp

@@ -46,7 +46,11 @@ FLOOR = 0.1
 
 
 class GuardedState(NamedTuple):
-    """What was done, for a progress bar, and what the next step goes by."""
+    """What was done, for a progress bar, and what the next step goes by.
+
+    Of the last step: its size, 0 if it was refused. Of all steps so far: how often they
+    were halved, how many were refused, and how many losses were evaluated to test them.
+    """
 
     steps: Int[Array, ""]
     step_size: Float[Array, ""]
@@ -82,7 +86,8 @@ def guarded_ngd(
 
         tx.update(grads, state, params, value=value, grad=grads, value_fn=value_fn)
 
-    where `value_fn` is the loss on the same minibatch, as a function of the parameters.
+    where `value_fn` is the loss on the same minibatch, as a function of the parameters;
+    further arguments of it, such as a batch or a key, are taken from those of `update`.
     Every distribution in the tree takes the same θ-step, whatever its coordinates;
     leaves that belong to no distribution are left still. A step that fails every test,
     or a gradient that is not finite, leaves all as it was and is counted as refused.

@@ -18,6 +18,8 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Float
 
 
@@ -91,19 +93,64 @@ def _second_derivative(f: _Function, x: Matrix, a: Matrix, b: Matrix) -> Matrix:
     return _out_of_basis(total, basis)
 
 
+# The first derivative is a primitive, so that it keeps its own derivative however it is
+# reached: a nested custom rule is dropped where JAX linearizes, and the derivative of
+# `eigh` would stand in its place.
+
+_derivative_p = Primitive("derivative_of_matrix_function")
+
+
+def _derivative(x: Matrix, change: Matrix, *, f: _Function) -> Matrix:
+    w, basis = jnp.linalg.eigh(x)
+    weight = f.difference(w[..., :, None], w[..., None, :])
+    return _out_of_basis(weight * _in_basis(change, basis), basis)
+
+
+def _derivative_jvp(primals, tangents, *, f: _Function):
+    (x, change), (dx, dchange) = primals, tangents
+    out, tangent = _derivative_p.bind(x, change, f=f), None
+    if not isinstance(dchange, ad.Zero):
+        tangent = _derivative_p.bind(x, dchange, f=f)
+    if not isinstance(dx, ad.Zero):
+        second = _second_derivative(f, x, change, dx)
+        tangent = second if tangent is None else tangent + second
+    return out, jnp.zeros_like(out) if tangent is None else tangent
+
+
+def _derivative_transpose(cotangent, x, change, *, f: _Function):
+    # The derivative at a symmetric matrix is its own transpose.
+    if isinstance(cotangent, ad.Zero):
+        return None, ad.Zero(change.aval)
+    return None, _derivative_p.bind(x, cotangent, f=f)
+
+
+def _derivative_batch(arguments, axes, *, f: _Function):
+    size = next(
+        a.shape[axis]
+        for a, axis in zip(arguments, axes, strict=True)
+        if axis is not None
+    )
+
+    def lead(argument, axis):
+        if axis is None:
+            return jnp.broadcast_to(argument, (size, *argument.shape))
+        return jnp.moveaxis(argument, axis, 0)
+
+    x, change = map(lead, arguments, axes)
+    return _derivative_p.bind(x, change, f=f), 0
+
+
+_derivative_p.def_impl(_derivative)
+_derivative_p.def_abstract_eval(lambda x, change, *, f: change)
+mlir.register_lowering(
+    _derivative_p, mlir.lower_fun(_derivative, multiple_results=False)
+)
+ad.primitive_jvps[_derivative_p] = _derivative_jvp
+ad.primitive_transposes[_derivative_p] = _derivative_transpose
+batching.primitive_batchers[_derivative_p] = _derivative_batch
+
+
 def _matrix_function(f: _Function) -> Callable[[Matrix], Matrix]:
-    @jax.custom_jvp
-    def derivative(x: Matrix, change: Matrix) -> Matrix:
-        w, basis = jnp.linalg.eigh(x)
-        weight = f.difference(w[..., :, None], w[..., None, :])
-        return _out_of_basis(weight * _in_basis(change, basis), basis)
-
-    @derivative.defjvp
-    def _(primals, tangents):
-        (x, change), (dx, dchange) = primals, tangents
-        tangent = derivative(x, dchange) + _second_derivative(f, x, change, dx)
-        return derivative(x, change), tangent
-
     @jax.custom_jvp
     def function(x: Matrix) -> Matrix:
         w, basis = jnp.linalg.eigh(x)
@@ -112,7 +159,7 @@ def _matrix_function(f: _Function) -> Callable[[Matrix], Matrix]:
     @function.defjvp
     def _(primals, tangents):
         (x,), (dx,) = primals, tangents
-        return function(x), derivative(x, dx)
+        return function(x), _derivative_p.bind(x, dx, f=f)
 
     return function
 

@@ -54,7 +54,7 @@ _exact = np.frompyfunc(lambda x: mp.mpf(float(x)), 1, 1)
 
 def by_largest(value, floor=0) -> Value:
     """Errors against the largest entry."""
-    return Value(value, np.abs(value).max() + floor)
+    return Value(value, np.max(np.abs(value)) + floor)
 
 
 def by_entry(value, floor=0) -> Value:
@@ -65,6 +65,12 @@ def by_entry(value, floor=0) -> Value:
 def total(*terms) -> Value:
     """Errors of a sum against the sum of what is added."""
     return Value(sum(terms), sum(abs(term) for term in terms))
+
+
+def nats(*terms) -> Value:
+    """The same, where one nat is a size of its own: a probability may be close to 1."""
+    value, size = total(*terms)
+    return Value(value, size + 1)
 
 
 def vector(*numbers) -> np.ndarray:
@@ -174,6 +180,7 @@ class Stored:
 
     def __init__(self, storage: linalg.AbstractPositiveDefinite):
         self.kind = type(storage)
+        self.floor = 1 if self.kind is linalg.Log else 0
         stored = field(storage)
         if self.kind is linalg.Log:
             self.w, self.basis = eigh(sym(stored))
@@ -275,25 +282,30 @@ def of_gaussian(q, other, grad, slope, size, u) -> Values:
         cov_there = whitener.T @ whitener
         moved = size * cov_there @ first
         sizes = np.abs(mean).max() + np.abs(moved).max()
-        stepped = [Value(mean - moved, sizes), by_largest(stored.at(cov_there))]
+        stepped = [
+            Value(mean - moved, sizes),
+            by_largest(stored.at(cov_there), stored.floor),
+        ]
     else:
         by_mean = precision @ exact(grad.linear)
         by_quadratic = stored.slope(field(grad.quadratic))
         inner = 2 * stored.matrix @ by_quadratic @ stored.matrix
-        change = inner + sym(outer(by_mean, linear))
+        across = sym(outer(by_mean, linear))
+        change, sizes = total(inner, across)
+        moves = stored.tangent(inner), stored.tangent(across)
         gradient = [
             Value(
                 by_mean + 2 * change @ mean,
-                norm(by_mean) + 2 * np.abs(change).max() * norm(mean),
+                norm(by_mean) + 2 * sizes.max() * norm(mean),
             ),
-            by_largest(stored.tangent(change)),
+            Value(sum(moves), sum(np.abs(move).max() for move in moves)),
         ]
         moved = size * (first - 2 * second @ mean)
         sizes = norm(linear) + size * (
             norm(first) + 2 * np.abs(second).max() * norm(mean)
         )
         there_q = stored.at(precision_there / 2)
-        stepped = [Value(linear - moved, sizes), by_largest(there_q)]
+        stepped = [Value(linear - moved, sizes), by_largest(there_q, stored.floor)]
 
     half_log = dim * mp.log(2 * mp.pi) / 2
     return {
@@ -502,9 +514,9 @@ def of_family(read: Callable[[Any], Family], q, other, grad, slope, size, u) -> 
     return {
         "natural": by_entry(theta, family.floor),
         "expectation": eta,
-        "log_prob": total(*(theta * family.statistics(u)), *(-t for t in terms)),
-        "entropy": total(*terms, *(-theta * eta.value)),
-        "kl": total(
+        "log_prob": nats(*(theta * family.statistics(u)), *(-t for t in terms)),
+        "entropy": nats(*terms, *(-theta * eta.value)),
+        "kl": nats(
             *terms_there, *(-t for t in terms), *((theta - theta_there) * eta.value)
         ),
         "natural_gradient": Value(change, sizes),
@@ -603,5 +615,5 @@ def of_wishart(q, other, grad, slope, size, u) -> Values:
             Value(moves[0] + moves[1], sizes),
             Value(2 * first / excess.rate, 2 * parts.size / excess.rate),
         ),
-        "stepped": flat(by_largest(matrix_there), excess_there),
+        "stepped": flat(by_largest(matrix_there, stored.floor), excess_there),
     }

@@ -141,7 +141,8 @@ def test_natural_gradient_is_the_inverse_fisher_matrix_times_the_gradient(at):
     fisher = np.asarray(at.jacobian.T @ at.curvature @ at.jacobian)  # equation (8)
     # Entries that are stored twice, or not read, are directions without length.
     inverse = np.linalg.pinv(fisher, rcond=1e-11, hermitian=True)
-    assert_close(at.direction, inverse @ flat(at.grad), rtol=1e-8)
+    expected = at.jacobian @ (inverse @ flat(at.grad))
+    assert_close(at.jacobian @ flat(at.direction), expected, rtol=1e-8)
 
 
 def test_natural_gradient_is_a_vjp_and_a_jvp(at):

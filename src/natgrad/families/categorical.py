@@ -14,7 +14,7 @@ Vector = Float[Array, "*batch J"]
 
 
 class AbstractCategorical(AbstractDistribution[Vector]):
-    """K = J + 1 classes; T(u) has a one for each class but the last, which is the reference.
+    """K classes, the last of which is the reference: T(u) has a one for each other.
 
     θₖ = log(pₖ/p_K) and ηₖ = pₖ, so θ(η) has a closed form.
     """
@@ -23,12 +23,16 @@ class AbstractCategorical(AbstractDistribution[Vector]):
     def log_probabilities(self) -> Float[Array, "*batch K"]:
         """The logarithms of all K probabilities."""
 
+    def probabilities(self) -> Float[Array, "*batch K"]:
+        """All K probabilities."""
+        return jnp.exp(self.log_probabilities())
+
     def natural(self) -> Vector:
         log_p = self.log_probabilities()
         return log_p[..., :-1] - log_p[..., -1:]
 
     def expectation(self) -> Vector:
-        return jnp.exp(self.log_probabilities()[..., :-1])
+        return self.probabilities()[..., :-1]
 
     def log_normalizer(self, theta: Vector) -> Scalar:
         return jax.nn.logsumexp(_with_reference(theta), -1)
@@ -41,20 +45,35 @@ class AbstractCategorical(AbstractDistribution[Vector]):
         log_p = self.log_probabilities()
         return jax.random.categorical(key, log_p, shape=shape + log_p.shape[:-1])
 
+    def entropy(self) -> Scalar:
+        log_p = self.log_probabilities()
+        return -(jnp.exp(log_p) * log_p).sum(-1)
+
+    def kl(self, other: "AbstractCategorical") -> Scalar:
+        log_p = self.log_probabilities()
+        return (jnp.exp(log_p) * (log_p - other.log_probabilities())).sum(-1)
+
 
 class Logits(AbstractCategorical):
-    """Coordinates log(pₖ/p_K), for all classes but the last."""
+    """Coordinates log pₖ + c for all K classes, c being of no consequence."""
 
-    logits: Vector
+    logits: Float[Array, "*batch K"]
 
     def log_probabilities(self) -> Float[Array, "*batch K"]:
-        return jax.nn.log_softmax(_with_reference(self.logits))
+        return jax.nn.log_softmax(self.logits)
 
     def at_natural(self, theta: Vector) -> "Logits":
-        return Logits(theta)
+        last = self.logits[..., -1:]
+        return Logits(jnp.concatenate([theta + last, last], -1))
 
     def at_expectation(self, eta: Vector) -> "Logits":
-        return Logits(jnp.log(eta) - jnp.log1p(-eta.sum(-1, keepdims=True)))
+        return self.at_natural(jnp.log(eta) - jnp.log1p(-eta.sum(-1, keepdims=True)))
+
+    def slope(self, grad: "Logits") -> Vector:
+        # One class at a time: through p_K = 1 − Σp it is lost where p_K is small.
+        p = self.probabilities()
+        each = jnp.where(p > 0, grad.logits / jnp.where(p > 0, p, 1), 0)
+        return each[..., :-1] - each[..., -1:]
 
 
 class Probabilities(AbstractCategorical):

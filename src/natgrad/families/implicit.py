@@ -26,6 +26,13 @@ class AbstractImplicit(AbstractDistribution[T]):
     def at_expectation(self, eta: T) -> AbstractDistribution[T]:
         return self.at_natural(self._natural_at(eta))
 
+    def slope(self, grad: Any) -> T:
+        # The search for θ(η) ends where it begins; only its derivative is needed.
+        theta = self.natural()
+        (at_theta,) = jax.vjp(self.at_natural, theta)[1](grad)
+        _, hessian = jax.linearize(self._expectation_at, theta)
+        return _solve(hessian, at_theta, self.log_normalizer(theta))
+
     def _expectation_at(self, theta: T) -> T:
         """∇A(θ)"""
         return jax.grad(lambda theta: self.log_normalizer(theta).sum())(theta)
