@@ -28,6 +28,9 @@ def blocks(page: str) -> dict:
     return names
 
 
+USERS = blocks("coordinates.md")
+
+
 def covariance(size: int, seed: int = 0) -> jax.Array:
     rng = np.random.default_rng(seed)
     root = rng.standard_normal((size, size))
@@ -40,13 +43,12 @@ def vector(size: int, seed: int = 0) -> jax.Array:
 
 def storages(size: int) -> dict:
     identity, zeros = jnp.eye(size), jnp.zeros((size, size))
-    users = blocks("coordinates.md")
     return {
         "Full": linalg.Full(identity),
         "Sqrt": linalg.Sqrt(identity),
         "Log": linalg.Log(zeros),
-        "LDL": users["LDL"](zeros, jnp.zeros(size)),
-        "LogDiagonal": users["LogDiagonal"](zeros),
+        "LDL": USERS["LDL"](zeros, jnp.zeros(size)),
+        "LogDiagonal": USERS["LogDiagonal"](zeros, jnp.zeros(size)),
     }
 
 
@@ -103,6 +105,7 @@ def families() -> dict[str, dict]:
         templates["dirichlet"] |= {
             f"MeanTotal({name})": dirichlet.MeanTotal(jnp.zeros(2), storage),
         }
+    templates["gamma"]["MeanSpread"] = USERS["MeanSpread"](jnp.ones(()), zero)
     templates["categorical"] = {
         "Logits": categorical.Logits(jnp.zeros(4)),
         "Probabilities": categorical.Probabilities(jnp.full(3, 0.25)),

@@ -262,8 +262,8 @@ def test_log_linear_is_the_schedule_of_the_paper():
     assert_close(sizes, expected, rtol=1e-6)
 
 
-# One step of size 1 is exact for a conjugate pair: the expected log likelihood is linear
-# in η of the posterior's family, and the loss is the divergence from the prior less that.
+# One step of size 1 is exact for a conjugate pair: the expected log likelihood is
+# linear in η of the posterior, and the loss is the divergence from the prior less that.
 
 
 def conjugate_pairs() -> dict:
