@@ -81,6 +81,8 @@ def families() -> dict[str, dict]:
             f"Moments({name})": gaussian.Moments(zeros, storage),
             f"Canonical({name})": gaussian.Canonical(zeros, storage),
         }
+        if name in USERS:
+            continue
         templates["wishart"] |= {
             f"ScaleDof({name})": wishart.ScaleDof(storage, positive.Log(zero)),
             f"RateDof({name})": wishart.RateDof(storage, number(jnp.ones(()))),
@@ -96,15 +98,16 @@ def families() -> dict[str, dict]:
     for name, storage in numbers().items():
         templates["gamma"] |= {
             f"ShapeRate({name})": gamma.ShapeRate(storage, storage),
-            f"MeanShape({name})": gamma.MeanShape(storage, storage),
         }
         templates["beta"] |= {
             f"Concentrations({name})": beta.Concentrations(storage, storage),
-            f"MeanTotal({name})": beta.MeanTotal(zero, storage),
         }
-        templates["dirichlet"] |= {
-            f"MeanTotal({name})": dirichlet.MeanTotal(jnp.zeros(2), storage),
-        }
+    for name, storage in (("Plain", number(jnp.ones(()))), ("Log", positive.Log(zero))):
+        templates["gamma"][f"MeanShape({name})"] = gamma.MeanShape(storage, storage)
+        templates["beta"][f"MeanTotal({name})"] = beta.MeanTotal(zero, storage)
+        templates["dirichlet"][f"MeanTotal({name})"] = dirichlet.MeanTotal(
+            jnp.zeros(2), storage
+        )
     templates["gamma"]["MeanSpread"] = USERS["MeanSpread"](jnp.ones(()), zero)
     templates["categorical"] = {
         "Logits": categorical.Logits(jnp.zeros(4)),

@@ -390,6 +390,7 @@ class Family(NamedTuple):
     hessian: Callable[[np.ndarray], np.ndarray]
     statistics: Callable[[Any], np.ndarray]
     floor: np.ndarray | int = 1  # of the size of θ, where one is taken from it
+    held: int = 0  # the last coordinates, if θ does not depend on them
 
 
 def gamma_family(q) -> Family:
@@ -477,15 +478,17 @@ def simplex_family(q) -> Family:
 def categorical_family(q) -> Family:
     odds = lambda theta: exp(theta) / (1 + exp(theta).sum())
     if isinstance(q, categorical.Logits):
-        coordinates, natural = exact(q.logits), lambda x: x
-        at_natural = lambda theta: by_entry(theta, 1)
+        coordinates = exact(q.logits)
+        natural = lambda x: x[:-1] - x[-1]
+        last = coordinates[-1]
+        at_natural = lambda theta: by_entry(np.append(theta + last, last), 1)
     else:
         coordinates = exact(q.probs)
         natural = lambda x: log(x) - mp.log(1 - x.sum())
         at_natural = lambda theta: by_entry(odds(theta))
 
     def statistics(u):
-        return exact(np.arange(len(coordinates)) == int(u))
+        return exact(np.arange(len(natural(coordinates))) == int(u))
 
     return Family(
         coordinates,
@@ -495,6 +498,7 @@ def categorical_family(q) -> Family:
         lambda theta: by_entry(odds(theta)),
         lambda theta: np.diag(odds(theta)) - outer(odds(theta), odds(theta)),
         statistics,
+        held=int(isinstance(q, categorical.Logits)),
     )
 
 
@@ -504,10 +508,11 @@ def of_family(read: Callable[[Any], Family], q, other, grad, slope, size, u) -> 
     theta, theta_there = family.natural(xi), there.natural(there.coordinates)
     eta = family.expectation(theta)
     terms, terms_there = family.log_normalizer(theta), there.log_normalizer(theta_there)
-    to_theta = jacobian(family.natural, xi)
+    free = len(xi) - family.held
+    to_theta = jacobian(family.natural, xi)[:, :free]
     fisher = to_theta.T @ family.hessian(theta) @ to_theta
     inverse = np.array((mp.matrix(fisher.tolist()) ** -1).tolist(), object)
-    gradient = exact_leaves(grad)
+    gradient = exact_leaves(grad)[:free]
     change = inverse @ gradient
     # Against what each coordinate moves by in a step of the same length.
     sizes = mp.sqrt(change @ gradient) * sqrt(np.diag(inverse))
@@ -519,7 +524,9 @@ def of_family(read: Callable[[Any], Family], q, other, grad, slope, size, u) -> 
         "kl": nats(
             *terms_there, *(-t for t in terms), *((theta - theta_there) * eta.value)
         ),
-        "natural_gradient": Value(change, sizes),
+        "natural_gradient": flat(
+            Value(change, sizes), by_entry(exact(np.zeros(family.held)), 1)
+        ),
         "stepped": family.at_natural(theta - size * exact_leaves(slope)),
     }
 

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import example, given, settings, strategies as st
+from hypothesis import Phase, example, given, settings, strategies as st
 
 from natgrad import linalg, natural_gradient, positive
 from natgrad.families import (
@@ -43,7 +43,8 @@ TIMES = 20.0
 
 ROUNDED = 1e5
 """The condition number to which a matrix is formed in float32. At 1/eps = 8e6 its
-rounding alone may take away its sign, and it has no root and no logarithm."""
+rounding alone may take away its sign, and it has no root and no logarithm. To 1e-5 a
+last probability is read from the others in float32."""
 
 
 class Point(NamedTuple):
@@ -197,7 +198,7 @@ IMPLICIT: dict[str, Loss] = {
     "from_expectation": fisher,
 }
 CATEGORICAL: dict[Any, dict[str, Loss]] = {
-    categorical.Logits: {},
+    categorical.Logits: {"from_expectation": last},
     categorical.Probabilities: {**dict.fromkeys(EVERY, last), "expectation": nothing},
 }
 WISHART: dict[Any, dict[str, Loss]] = {
@@ -429,15 +430,21 @@ def simplices(side: type, kind: type, rng, draw: Draw) -> tuple[Inputs, Point]:
 
 def categoricals(side: type, rng, draw: Draw) -> tuple[Inputs, Point]:
     logits = rng.uniform(-1, 1, (POINTS, draw.dim)) * np.log(10) * draw.condition
+    shift = rng.standard_normal((POINTS, 1))
     softmax = lambda x: np.asarray(jax.nn.softmax(np.pad(x, ((0, 0), (0, 1)))))
     if side is categorical.Logits:
-        make = lambda logits: made(side, logits)
+        make = lambda logits: made(side, np.pad(logits, ((0, 0), (0, 1))) + shift)
     else:
         make = lambda logits: made(side, softmax(logits)[:, :-1])
     q, other = make(logits), make(logits + rng.standard_normal(logits.shape))
     u = rng.integers(0, draw.dim + 1, POINTS)
-    slope = rng.standard_normal(logits.shape)
-    inputs = Inputs(q, other, like(rng, q), slope, SIZE, u)
+    slope, grad = rng.standard_normal(logits.shape), like(rng, q)
+    if side is categorical.Logits:
+        # What is added to all logits alike is of no consequence.
+        grad = jax.tree.map(
+            lambda g: np.append(g[:, 1:], -g[:, 1:].sum(-1, keepdims=True), -1), grad
+        )
+    inputs = Inputs(q, other, grad, slope, SIZE, u)
     return inputs, Point(np.ones(POINTS), np.ones(POINTS), softmax(logits)[:, -1])
 
 
@@ -473,7 +480,7 @@ class Case(NamedTuple):
     dims: tuple[int, ...]
     losses: dict[str, Loss]
     limits: dict[str, tuple[float, float]]  # of condition and large, by precision
-    rounded: tuple[str, ...] = ()  # the maps that form a matrix
+    rounded: tuple[str, ...] = ()  # the maps through a matrix, or through 1 − Σp
 
 
 FAR = {"float64": (10.0, 6.0), "float32": (10.0, 6.0)}
@@ -560,6 +567,7 @@ def cases() -> dict[str, Case]:
             dims=dims,
             losses=CATEGORICAL[side],
             limits=FAR if side is categorical.Logits else IMPLICIT_TO,
+            rounded=("from_expectation",) if side is categorical.Logits else (),
         )
     for (side, kind), losses in WISHART.items():
         dim = {linalg.Full: 2, linalg.Log: 5, linalg.Sqrt: 20}[kind]
@@ -664,10 +672,8 @@ def check(name: str, dtype: str, draw: Draw) -> None:
     inputs = cast(inputs, dtype)
     results = jitted[not case.rounded](*inputs)
     limit = ROUNDED if dtype == "float32" else np.inf
-    is_held = {
-        key: (point.condition <= 1.01 * limit) | (key not in case.rounded)
-        for key in results
-    }
+    is_rounded_well = np.maximum(point.condition, 1 / point.small) <= 1.01 * limit
+    is_held = {key: is_rounded_well | (key not in case.rounded) for key in results}
     for key, result in results.items():
         assert {str(x.dtype) for x in jax.tree.leaves(result)} == {dtype}, key
         is_finite = np.isfinite(rows(result)).all(-1)
@@ -685,7 +691,14 @@ def test_maps_are_finite_and_as_exact_as_their_conditioning_allows(name, dtype):
     case = CASES[name]
     condition, large = case.limits[dtype]
 
-    @settings(max_examples=EXAMPLES, derandomize=True, deadline=None, database=None)
+    @settings(
+        max_examples=EXAMPLES,
+        # A smaller batch fails no more clearly, and fifty digits are slow.
+        phases=(Phase.explicit, Phase.generate),
+        derandomize=True,
+        deadline=None,
+        database=None,
+    )
     @given(
         st.builds(
             Draw,

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import betaln
+from jax.scipy.special import gammaln
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from natgrad.families.implicit import AbstractImplicit
@@ -34,7 +34,8 @@ class AbstractBeta(AbstractImplicit[Statistics]):
         return Statistics(a - 1, b - 1)
 
     def log_normalizer(self, theta: Statistics) -> Scalar:
-        return betaln(positive_part(theta.log + 1), positive_part(theta.log_rest + 1))
+        a, b = positive_part(theta.log + 1), positive_part(theta.log_rest + 1)
+        return gammaln(a) + gammaln(b) - gammaln(a + b)
 
     def statistics(self, u: Float[Array, "..."]) -> Statistics:
         return Statistics(jnp.log(u), jnp.log1p(-u))
