@@ -209,9 +209,14 @@ def _search(
         is_near = is_inside & (_divergence(there, start) <= nearness)
         is_free = is_near & (is_noisy | (trial.tries == 0))
         is_tested = is_inside & ~is_near
-        missing = lambda _: jnp.full_like(value, jnp.nan)
-        value_there = lax.cond(is_tested, evaluate, missing, there)
-        needed = SHARE / size * _divergence(start, there) - slack
+        nan = jnp.full_like(value, jnp.nan)
+        value_there, backward = lax.cond(
+            is_tested,
+            lambda there: (evaluate(there), _divergence(start, there)),
+            lambda _: (nan, nan),
+            there,
+        )
+        needed = SHARE / size * backward - slack
         is_passed = is_inside & ((value - value_there >= needed) | is_free)
         is_better = ~trial.is_found | (value_there < trial.best_value)
         is_best = is_passed & is_better

@@ -209,6 +209,11 @@ class Stored:
         w, basis = eigh(matrix)
         return (basis * log(w)) @ basis.T
 
+    def length(self):
+        """What a gradient is multiplied by, twice, to move what is stored."""
+        lengths = {linalg.Full: self.matrix, linalg.Sqrt: self.factor}
+        return np.max(np.abs(lengths.get(self.kind, mp.mpf(1))))
+
     def _weights(self) -> np.ndarray:
         """(eᵃ − eᵇ)/(a − b) of the eigenvalues of W."""
         a, b = np.broadcast_arrays(self.w[:, None], self.w[None, :])
@@ -277,7 +282,11 @@ def of_gaussian(q, other, grad, slope, size, u) -> Values:
     if isinstance(q, gaussian.Moments):
         by_mean, by_cov = exact(grad.mean), stored.slope(field(grad.cov))
         change = stored.tangent(2 * cov @ by_cov @ cov)
-        gradient = [by_largest(cov @ by_mean), by_largest(change)]
+        sizes = np.abs(cov).max() * norm(by_mean)
+        gradient = [
+            Value(cov @ by_mean, sizes),
+            Value(change, stored.length() ** 2 * np.abs(field(grad.cov)).max()),
+        ]
         whitener = lower_inverse(cholesky(precision_there))
         cov_there = whitener.T @ whitener
         moved = size * cov_there @ first
