@@ -33,15 +33,25 @@ jax.config.update("jax_enable_x64", True)
 
 
 def timed(cases: dict, rounds: int) -> dict[str, float]:
-    """The median CPU time of each case, all cases taking turns."""
-    for case in cases.values():
+    """The median CPU time of each case, all cases taking turns.
+
+    A turn is as many calls as take some tens of milliseconds.
+    """
+
+    def turn(case, calls: int) -> float:
+        start = time.process_time()
+        for _ in range(calls):
+            case()
+        return (time.process_time() - start) / calls
+
+    calls = {}
+    for name, case in cases.items():
         case()
+        calls[name] = max(1, int(0.03 / max(turn(case, 3), 1e-5)))
     times = {name: [] for name in cases}
     for _ in range(rounds):
         for name, case in cases.items():
-            start = time.process_time()
-            case()
-            times[name].append(time.process_time() - start)
+            times[name].append(turn(case, calls[name]))
     return {name: statistics.median(values) for name, values in times.items()}
 
 
@@ -57,8 +67,14 @@ def bare_calls(matrix: np.ndarray) -> dict[str, tuple]:
     """One call of each kind: from SciPy, and the same one from JAX."""
     fortran = np.asfortranarray(matrix)
     root = np.asfortranarray(np.linalg.cholesky(matrix))
-    a, l = jnp.asarray(matrix), jnp.asarray(root)
+    a, l, x = jnp.asarray(matrix), jnp.asarray(root), jnp.asarray(matrix[0])
+    vector = matrix[0].copy()
     return {
+        "gemv": (lambda: blas.dgemv(1.0, fortran, vector), compiled(jnp.matmul, a, x)),
+        "trsv": (
+            lambda: blas.dtrsv(root, vector, lower=1),
+            compiled(lambda l, x: solve_triangular(l, x, lower=True), l, x),
+        ),
         "gemm": (lambda: blas.dgemm(1.0, fortran, fortran), compiled(jnp.matmul, a, a)),
         "trmm": (
             lambda: blas.dtrmm(1.0, root, fortran, lower=1),
@@ -80,14 +96,14 @@ def bare_calls(matrix: np.ndarray) -> dict[str, tuple]:
 
 
 CALLS = {
-    "Moments(Full)": {"gemm": 2},
-    "Moments(Sqrt)": {"trmm": 2},
-    "Moments(Log)": {"syevd": 1, "gemm": 4},
-    "Canonical(Full)": {"potrf": 1, "gemm": 2},
-    "Canonical(Sqrt)": {"trmm": 2},
-    "Canonical(Log)": {"syevd": 1, "gemm": 4},
-    "slope -> Canonical(Full)": {"potrf": 1},
-    "slope -> Moments(Sqrt)": {"trmm": 3},
+    "Moments(Full)": {"gemm": 2, "gemv": 1},
+    "Moments(Sqrt)": {"trmm": 2, "gemv": 2},
+    "Moments(Log)": {"syevd": 1, "gemm": 4, "gemv": 2},
+    "Canonical(Full)": {"potrf": 1, "gemm": 2, "trsv": 2, "gemv": 2},
+    "Canonical(Sqrt)": {"trmm": 2, "trsv": 3, "gemv": 4},
+    "Canonical(Log)": {"syevd": 1, "gemm": 4, "gemv": 8},
+    "slope -> Canonical(Full)": {"potrf": 1, "trsv": 2, "gemv": 1},
+    "slope -> Moments(Sqrt)": {"trmm": 3, "gemv": 2},
 }
 
 

@@ -125,6 +125,10 @@ class AbstractPositiveDefinite(eqx.Module):
         """The matrix with a lower triangular factor, in the coordinates of `self`."""
         return self.at(factor @ factor.mT)
 
+    def moved(self, change: Matrix) -> "AbstractPositiveDefinite":
+        """M + change, in the coordinates of `self`."""
+        return self.at(self.matrix() + change)
+
     def factor(self) -> Matrix:
         """F"""
         return cholesky(self.matrix())
@@ -208,6 +212,11 @@ class Sqrt(AbstractPositiveDefinite):
 
     def at_factor(self, factor: Matrix) -> "Sqrt":
         return Sqrt(factor)
+
+    def moved(self, change: Matrix) -> "Sqrt":
+        inner = self.whiten(self.whiten(change).mT)
+        ratio = cholesky(eye_like(inner) + symmetric(inner))
+        return Sqrt(lower_product(self.factor(), ratio))
 
     def factor(self) -> Matrix:
         return jnp.tril(self.root)

@@ -67,7 +67,11 @@ class Logits(AbstractCategorical):
         return Logits(jnp.concatenate([theta + last, last], -1))
 
     def at_expectation(self, eta: Vector) -> "Logits":
-        return self.at_natural(jnp.log(eta) - jnp.log1p(-eta.sum(-1, keepdims=True)))
+        # 1 − Ση as a change from p_K, which may be too small for the difference.
+        log_p = self.log_probabilities()
+        log_rest, p = log_p[..., -1:], jnp.exp(log_p[..., :-1])
+        change = (eta - p).sum(-1, keepdims=True) / jnp.exp(log_rest)
+        return self.at_natural(jnp.log(eta) - log_rest - jnp.log1p(-change))
 
     def slope(self, grad: "Logits") -> Vector:
         # One class at a time: through p_K = 1 − Σp it is lost where p_K is small.

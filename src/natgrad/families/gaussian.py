@@ -235,5 +235,4 @@ class Canonical(AbstractGaussian):
         linear = self.linear - size * (
             slope.first - 2 * matvec(slope.second, self.location())
         )
-        matrix = self.quadratic.matrix() + size * slope.second
-        return Canonical(linear, self.quadratic.at(matrix))
+        return Canonical(linear, self.quadratic.moved(size * slope.second))
