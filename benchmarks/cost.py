@@ -130,7 +130,7 @@ def directions(size: int, rounds: int) -> list[dict]:
     points = parameterizations(cov, mean)
     slope = gaussian.Statistics(jnp.asarray(mean), jnp.asarray(cov))
     for name, q in points.items():
-        grad = jax.jit(jax.grad(lambda q: q.kl(STANDARD(size))))(q)
+        grad = jax.jit(jax.grad(lambda q: q.kl(standard(size))))(q)
         cases[name] = compiled(natgrad.natural_gradient, q, grad)
         if f"slope -> {name}" in CALLS:
             cases[f"slope -> {name}"] = compiled(natgrad.natural_gradient, q, slope)
@@ -146,7 +146,7 @@ def directions(size: int, rounds: int) -> list[dict]:
     return rows
 
 
-def STANDARD(size: int) -> gaussian.Moments:
+def standard(size: int) -> gaussian.Moments:
     return gaussian.Moments(jnp.zeros(size), Sqrt(jnp.eye(size)))
 
 

@@ -113,6 +113,13 @@ def families() -> dict[str, dict]:
         "Logits": categorical.Logits(jnp.zeros(4)),
         "Probabilities": categorical.Probabilities(jnp.full(3, 0.25)),
     }
+    turned = jnp.asarray([1.0, -1.0, 1.0])  # a column of a root may be of either sign
+    templates["gaussian"]["Moments(Sqrt, turned)"] = gaussian.Moments(
+        zeros, linalg.Sqrt(jnp.diag(turned))
+    )
+    templates["wishart"]["ScaleDof(Sqrt, turned)"] = wishart.ScaleDof(
+        linalg.Sqrt(jnp.diag(turned)), positive.Log(zero)
+    )
     return {
         family: {
             name: template.at_natural(base[family].natural())

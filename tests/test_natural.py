@@ -122,7 +122,7 @@ COMPOSITIONS = {
     "momentum": lambda: optax.chain(
         natgrad.scale_by_inverse_fisher(), optax.trace(0.5), optax.scale(-0.1)
     ),
-    "flatten is not for trees": lambda: optax.chain(
+    "flatten": lambda: optax.chain(
         natgrad.scale_by_inverse_fisher(), optax.flatten(optax.sgd(0.1))
     ),
     "split": lambda: natgrad.split(natgrad.ngd(0.1), optax.sgd(0.1)),
@@ -130,9 +130,7 @@ COMPOSITIONS = {
     "guarded if finite": lambda: optax.apply_if_finite(
         natgrad.on_distributions(natgrad.guarded_ngd()), 3
     ),
-    "ema of params": lambda: optax.chain(
-        natgrad.ngd(0.1), optax.add_noise(0.0, 0.0, 0)
-    ),
+    "noise": lambda: optax.chain(natgrad.ngd(0.1), optax.add_noise(0.0, 0.0, 0)),
 }
 
 
@@ -253,6 +251,40 @@ def test_what_is_missing_is_named():
     ):
         with pytest.raises(ValueError, match=r"call\s+update\(grads, state, params"):
             tx.update(grads, tx.init(params))
+
+
+def test_a_slope_counts_by_its_symmetric_part():
+    lopsided = jnp.asarray([[1.0, 2.0, 0.0], [0.0, 3.0, 1.0], [0.5, 0.0, 2.0]]) / 10
+    even = (lopsided + lopsided.mT) / 2
+    first, size = jnp.ones(3), jnp.asarray(0.1)
+    for name, q in FAMILIES["gaussian"].items():
+        ours, theirs = (gaussian.Statistics(first, g) for g in (lopsided, even))
+        assert_close(q.direction(ours), q.direction(theirs)), name
+        assert_close(q.stepped(ours, size), q.stepped(theirs, size)), name
+
+
+def test_a_gradient_that_is_not_finite_stays_so():
+    q = FAMILIES["dirichlet"]["Concentration(Plain)"]
+    grad = jax.tree.map(lambda x: x.at[0].set(jnp.nan), q)
+    assert not jnp.isfinite(flat(natgrad.natural_gradient(q, grad))).all()
+    tx, value_fn = natgrad.guarded_ngd(), lambda q: q.entropy()
+    updates, state = tx.update(grad, tx.init(q), q, value_fn=value_fn)
+    assert state.refused == 1
+    assert (flat(updates) == 0).all()
+
+
+def test_the_guarded_step_says_what_it_cannot_do():
+    params = {"noise": jnp.full((), 0.3, float)}
+    tx = natgrad.guarded_ngd()
+    with pytest.raises(ValueError, match="found no distribution"):
+        tx.update(params, tx.init(params), params, value_fn=lambda p: p["noise"])
+    params = tree("dict")
+    masked = optax.masked(tx, {"q": True, "noise": False})
+    with pytest.raises(ValueError, match="natgrad.split instead of optax.partition"):
+        masked.update(params, masked.init(params), params, value_fn=loss)
+    for wrong in (100.0, 0.0, -1.0):
+        with pytest.raises(ValueError, match=f"batch_fraction is {wrong}"):
+            natgrad.guarded_ngd(batch_fraction=wrong)
 
 
 def test_log_linear_is_the_schedule_of_the_paper():

@@ -23,9 +23,9 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
-from natgrad.families.base import AbstractDistribution, is_distribution
+from natgrad.families.base import AbstractDistribution, is_distribution, is_live
 from natgrad.optim import bound
 
 
@@ -60,7 +60,7 @@ class GuardedState(NamedTuple):
     is_noisy: Bool[Array, ""]
     is_joint: Bool[Array, ""]
     value: Float[Array, ""]
-    rest: Float[Array, ""]
+    rest: UInt32[Array, ""]
 
 
 class _Trial(NamedTuple):
@@ -97,11 +97,18 @@ def guarded_ngd(
     at the same place.
     """
 
+    if batch_fraction is not None and not 0 < batch_fraction <= 1:
+        raise ValueError(
+            f"batch_fraction is {batch_fraction}; it is the rows of a batch over the "
+            "rows of all the data, above 0 and at most 1"
+        )
+
     def init(params: Any) -> GuardedState:
         zero, number = jnp.zeros((), int), jnp.zeros((), float)
         false = jnp.zeros((), bool)
         nan = jnp.full((), jnp.nan, float)
-        return GuardedState(zero, number, zero, zero, zero, false, false, nan, nan)
+        rest = jnp.zeros((), jnp.uint32)
+        return GuardedState(zero, number, zero, zero, zero, false, false, nan, rest)
 
     def update(
         updates: Any,
@@ -120,6 +127,14 @@ def guarded_ngd(
                 "value=value, grad=grads, value_fn=value_fn), "
                 "value_fn being the loss on the same batch"
             )
+        is_masked = lambda node: isinstance(node, optax.MaskedNode)
+        if rest is None and any(
+            map(is_masked, jax.tree.leaves(params, is_leaf=is_masked))
+        ):
+            raise ValueError(
+                "guarded_ngd needs all parameters to evaluate the loss: call "
+                "natgrad.split instead of optax.partition or optax.masked"
+            )
         loss = bound(value_fn, extra)
         evaluate = lambda params: jnp.asarray(loss(params)).astype(float)
         value = jnp.asarray(loss(params) if value is None else value)
@@ -137,7 +152,9 @@ def guarded_ngd(
 
         nodes, structure = jax.tree.flatten(params, is_leaf=is_distribution)
         grads = structure.flatten_up_to(updates if grad is None else grad)
-        places = [i for i, node in enumerate(nodes) if _is_live(node)]
+        places = [i for i, node in enumerate(nodes) if is_live(node)]
+        if not places:
+            raise ValueError("guarded_ngd found no distribution among the parameters")
         start = [nodes[i] for i in places]
         slopes = [_slope(nodes[i], grads[i]) for i in places]
 
@@ -157,7 +174,7 @@ def guarded_ngd(
             tests=state.tests + trial.tests,
             is_noisy=is_noisy,
             is_joint=is_joint,
-            value=trial.best_value,
+            value=jnp.where(trial.is_found, trial.best_value, value),
             rest=others,
         )
         still = jax.tree.map(jnp.zeros_like, nodes)
@@ -263,11 +280,6 @@ def _slope(q: AbstractDistribution, grad: Any) -> Any:
     return q.slope(grad) if is_distribution(grad) else grad
 
 
-def _is_live(node: Any) -> bool:
-    """Whether a node is a distribution that Optax has not masked."""
-    return is_distribution(node) and bool(jax.tree.leaves(node))
-
-
 def _dtype(q: AbstractDistribution) -> Any:
     return jax.tree.leaves(q)[0].dtype
 
@@ -275,5 +287,7 @@ def _dtype(q: AbstractDistribution) -> Any:
 def _fingerprint(tree: Any) -> Array:
     """A number that changes when the parameters beside the distributions do."""
     nodes = jax.tree.leaves(tree, is_leaf=is_distribution)
-    sums = [jnp.sum(node).astype(float) for node in nodes if not is_distribution(node)]
-    return sum(sums, jnp.zeros((), float))
+    # Of bits and not of numbers: a small one must not be lost beside a large one.
+    bits = lambda x: lax.bitcast_convert_type(jnp.asarray(x).astype(float), jnp.uint32)
+    sums = [bits(x).sum(dtype=jnp.uint32) for x in nodes if not is_distribution(x)]
+    return sum(sums, jnp.zeros((), jnp.uint32))

@@ -66,6 +66,12 @@ def eye_like(matrix: Matrix) -> Matrix:
     return jnp.broadcast_to(jnp.eye(matrix.shape[-1], dtype=matrix.dtype), matrix.shape)
 
 
+def log_det(matrix: Matrix) -> Scalar:
+    """log |M| of a positive definite matrix, NaN where it is not."""
+    root = jnp.linalg.cholesky(matrix)
+    return 2 * jnp.log(jnp.diagonal(root, axis1=-2, axis2=-1)).sum(-1)
+
+
 def lower_product(a: Matrix, b: Matrix) -> Matrix:
     """A B of two lower triangular matrices, which is one: a third of the full product.
 
@@ -208,10 +214,10 @@ class Sqrt(AbstractPositiveDefinite):
         return root @ root.mT
 
     def at(self, matrix: Matrix) -> "Sqrt":
-        return Sqrt(jnp.linalg.cholesky(matrix))
+        return Sqrt(jnp.linalg.cholesky(matrix) * _signs(self.root))
 
     def at_factor(self, factor: Matrix) -> "Sqrt":
-        return Sqrt(factor)
+        return Sqrt(factor * (_signs(self.root) * _signs(factor)))
 
     def moved(self, change: Matrix) -> "Sqrt":
         inner = self.whiten(self.whiten(change).mT)
@@ -236,7 +242,7 @@ class Sqrt(AbstractPositiveDefinite):
 
     def raised(self, slope: Matrix) -> "Sqrt":
         root = self.factor()
-        return self._inner_tangent(transposed(root) @ (slope @ root))
+        return self._inner_tangent(symmetric(transposed(root) @ (slope @ root)))
 
     def riemannian(self, grad: "Sqrt", u: Vector, v: Vector) -> "Sqrt":
         u, v = jnp.moveaxis(self.whiten(jnp.stack([u, v], -1)), -1, 0)
@@ -252,6 +258,12 @@ class Sqrt(AbstractPositiveDefinite):
 
     def _inner_tangent(self, change: Matrix) -> "Sqrt":
         return Sqrt(lower_product(self.factor(), lower_half(change)))
+
+
+def _signs(root: Matrix) -> Array:
+    """Of each column: a step may turn one over, and maps at the root keep it so."""
+    diagonal = jnp.diagonal(root, axis1=-2, axis2=-1)
+    return jnp.where(diagonal < 0, -1, 1).astype(root.dtype)[..., None, :]
 
 
 class Log(AbstractPositiveDefinite):

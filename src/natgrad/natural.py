@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from natgrad.families.base import AbstractDistribution, is_distribution
+from natgrad.families.base import AbstractDistribution, is_distribution, is_live
 
 
 Q = TypeVar("Q", bound=AbstractDistribution)
@@ -42,11 +42,11 @@ def double_vjp(function: Callable[[X], Y], at: X, change: X) -> Y:
 def map_distributions(function: Callable[..., Any], tree: Any, *rest: Any) -> Any:
     """Applies `function` at every distribution of a tree; all else is as in `rest[-1]`.
 
-    A distribution without arrays is one that Optax has masked, and is left alone.
+    A distribution that Optax has masked is left alone.
     """
 
     def at_node(node: Any, *others: Any) -> Any:
-        if is_distribution(node) and jax.tree.leaves(node):
+        if is_live(node):
             return function(node, *others)
         return others[-1]
 

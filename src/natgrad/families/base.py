@@ -125,3 +125,8 @@ class AbstractDistribution(eqx.Module, Generic[T]):
 
 def is_distribution(node: Any) -> bool:
     return isinstance(node, AbstractDistribution)
+
+
+def is_live(node: Any) -> bool:
+    """Whether a node is a distribution that Optax has not masked."""
+    return is_distribution(node) and bool(jax.tree.leaves(node))

@@ -140,10 +140,15 @@ class Canonical(AbstractDiagonal):
         return Statistics(first, -precision * half - first * self.linear)
 
     def direction(self, slope: Statistics) -> "Canonical":
-        linear = slope.first - 2 * slope.second * self.location()
-        return Canonical(linear, self.quadratic.tangent(-slope.second))
+        first, second = self._uncentred(slope)
+        return Canonical(first, self.quadratic.tangent(-second))
 
     def stepped(self, slope: Statistics, size: Float[Array, ""]) -> "Canonical":
-        linear = self.linear - size * (slope.first - 2 * slope.second * self.location())
-        quadratic = self.quadratic.value() + size * slope.second
-        return Canonical(linear, self.quadratic.at(quadratic))
+        first, second = self._uncentred(slope)
+        quadratic = self.quadratic.at(self.quadratic.value() + size * second)
+        return Canonical(self.linear - size * first, quadratic)
+
+    def _uncentred(self, slope: Statistics) -> Statistics:
+        """∂L/∂η with respect to (u, u²), from that at the centred statistics."""
+        change = 2 * slope.second * self.location()
+        return Statistics(slope.first - change, slope.second)

@@ -217,8 +217,8 @@ class Canonical(AbstractGaussian):
         return Statistics(2 * self.quadratic.apply(grad.linear), -change)
 
     def direction(self, slope: Statistics) -> "Canonical":
-        linear = slope.first - 2 * matvec(slope.second, self.location())
-        return Canonical(linear, self.quadratic.tangent(-slope.second))
+        first, second = self._uncentred(slope)
+        return Canonical(first, self.quadratic.tangent(-second))
 
     def natural_gradient(self, grad: "Canonical") -> "Canonical":
         # With B = ∂L/∂Q and g = ∂L/∂m = 2Q ∂L/∂θ₁, the matrix Q moves by
@@ -232,7 +232,11 @@ class Canonical(AbstractGaussian):
         return Canonical(slope + 2 * change, quadratic)
 
     def stepped(self, slope: Statistics, size: Float[Array, ""]) -> "Canonical":
-        linear = self.linear - size * (
-            slope.first - 2 * matvec(slope.second, self.location())
-        )
-        return Canonical(linear, self.quadratic.moved(size * slope.second))
+        first, second = self._uncentred(slope)
+        quadratic = self.quadratic.moved(size * second)
+        return Canonical(self.linear - size * first, quadratic)
+
+    def _uncentred(self, slope: Statistics) -> Statistics:
+        """∂L/∂η with respect to (u, uuᵀ), from that at the centred statistics."""
+        second = symmetric(slope.second)
+        return Statistics(slope.first - 2 * matvec(second, self.location()), second)

@@ -139,7 +139,10 @@ def _conjugate_gradients(hessian: Callable[[T], T], right: T, like: Array) -> T:
     start = inner(right, first, like)
     zero = jax.tree.map(jnp.zeros_like, right)
     state = (jnp.zeros((), int), zero, right, first, start)
-    return lax.while_loop(going, body, state)[1]
+    found = lax.while_loop(going, body, state)[1]
+    # From a right side that is not finite the search ends where it began, at zero.
+    is_finite = jnp.isfinite(start)
+    return jax.tree.map(lambda x: jnp.where(_per(is_finite, x), x, jnp.nan), found)
 
 
 def _diagonal(hessian: Callable[[T], T], right: T, like: Array) -> T:

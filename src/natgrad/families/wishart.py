@@ -18,6 +18,7 @@ from natgrad.linalg import (
     Scalar,
     eye_like,
     inverse_root,
+    log_det,
 )
 from natgrad.positive import AbstractPositive, positive_part
 
@@ -67,15 +68,12 @@ class AbstractWishart(AbstractDistribution[Statistics]):
     def log_normalizer(self, theta: Statistics) -> Scalar:
         size = theta.matrix.shape[-1]
         dof = 2 * theta.log_det + (size + 1)
-        root = jnp.linalg.cholesky(-2 * theta.matrix)
-        log_det = 2 * jnp.log(jnp.diagonal(root, axis1=-2, axis2=-1)).sum(-1)
         dof = positive_part(dof - (size - 1)) + (size - 1)
-        return _log_gamma(dof, size) + dof / 2 * (size * math.log(2) - log_det)
+        log_rate = log_det(-2 * theta.matrix)
+        return _log_gamma(dof, size) + dof / 2 * (size * math.log(2) - log_rate)
 
     def statistics(self, u: Float[Array, "... P P"]) -> Statistics:
-        root = jnp.linalg.cholesky(u)
-        log_det = 2 * jnp.log(jnp.diagonal(root, axis1=-2, axis2=-1)).sum(-1)
-        return Statistics(log_det, u)
+        return Statistics(log_det(u), u)
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         factor, dof = self.factor(), self.dof()
@@ -118,10 +116,6 @@ class AbstractWishart(AbstractDistribution[Statistics]):
         """
         size = eta.matrix.shape[-1]
         here = self.expectation()
-        log_det = lambda m: (
-            2
-            * jnp.log(jnp.diagonal(jnp.linalg.cholesky(m), axis1=-2, axis2=-1)).sum(-1)
-        )
         target = (
             _deficit(self.excess_dof(), size)
             + (log_det(eta.matrix) - log_det(here.matrix))
