@@ -4,14 +4,18 @@ import os
 from importlib import metadata
 
 
-# Programs are tiny and run a few times: what costs is compiling them.
-flags = [
-    "--xla_backend_optimization_level=0",
-    "--xla_llvm_disable_expensive_passes=true",
-]
-if metadata.version("jaxlib").startswith("0.10."):  # a flag of that compiler only
-    flags.append("--xla_cpu_use_fusion_emitters=false")
-os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *flags])
+# Programs are tiny and run a few times: what costs is compiling them. The last flag is
+# one that only some versions of the compiler know.
+os.environ["XLA_FLAGS"] = " ".join(
+    [
+        os.environ.get("XLA_FLAGS", ""),
+        "--xla_backend_optimization_level=0",
+        "--xla_llvm_disable_expensive_passes=true",
+        "--xla_cpu_use_fusion_emitters=false"
+        if metadata.version("jaxlib").startswith("0.10.")
+        else "",
+    ]
+)
 
 # Two batched triangular solves at once can wait for each other for ever where jaxlib
 # has as few threads as a small machine has cores.
