@@ -32,6 +32,8 @@ from natgrad.families import (
 from tests.families import reference
 
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = 10
 """Batches that Hypothesis draws for each coordinate system and precision."""
 
