@@ -51,7 +51,7 @@ def make(tx: optax.GradientTransformation, start: Any, clock: int):
     tx = optax.with_extra_args_support(tx)
     first: Any = tx.init(start)
     if isinstance(first, natgrad.GuardedState):
-        first = first._replace(steps=jnp.asarray(clock), rest=jnp.zeros(()))
+        first = first._replace(steps=jnp.asarray(clock))
 
     def body(_, carry):
         # Zero times the last result: each step waits for the one before.
