@@ -18,7 +18,7 @@ from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import gammaln, log_ndtr
 from jaxtyping import Array, Float
 
-from natgrad import linalg
+from natgrad import linalg, triangular
 from natgrad.families import gaussian
 
 
@@ -180,9 +180,9 @@ def rows_of(
     variance: Any,
 ) -> Rows:
     prior = matern52(inducing, inducing, lengthscale, variance)
-    prior += JITTER * variance * linalg.eye_like(prior)
+    prior += JITTER * variance * triangular.eye_like(prior)
     cross = matern52(inducing, x, lengthscale, variance)
-    root = jnp.linalg.cholesky(linalg.symmetric(prior))
+    root = jnp.linalg.cholesky(triangular.symmetric(prior))
     features = solve_triangular(root, cross, lower=True).T
     return Rows(features, jnp.maximum(variance - (features**2).sum(-1), 0), y)
 
@@ -197,7 +197,9 @@ def prior(latents: int, inducing: int) -> gaussian.Moments:
 def prior_in_theta(latents: int, inducing: int) -> gaussian.Canonical:
     """The same in θ itself, where the paper's step is taken."""
     q = prior(latents, inducing)
-    return gaussian.Canonical(q.mean, linalg.Full(linalg.eye_like(q.cov.matrix()) / 2))
+    return gaussian.Canonical(
+        q.mean, linalg.Full(triangular.eye_like(q.cov.matrix()) / 2)
+    )
 
 
 def loss(

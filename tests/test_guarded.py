@@ -14,7 +14,7 @@ import optax
 import pytest
 
 import natgrad
-from natgrad import linalg, positive
+from natgrad import linalg, positive, triangular
 from natgrad.families import (
     beta,
     categorical,
@@ -103,7 +103,7 @@ VARIANCE = 0.3
 
 def in_coordinates(mean, cov, side, storage):
     """N(mean, cov) in one of the six coordinate systems."""
-    eye = linalg.eye_like(cov)
+    eye = triangular.eye_like(cov)
     store = {
         "full": linalg.Full(eye),
         "sqrt": linalg.Sqrt(eye),
@@ -112,7 +112,7 @@ def in_coordinates(mean, cov, side, storage):
     if side == "moments":
         return gaussian.Moments(mean, store.at(cov))
     precision = jnp.linalg.inv(cov)
-    linear = linalg.matvec(precision, mean)
+    linear = triangular.matvec(precision, mean)
     return gaussian.Canonical(linear, store.at(precision / 2))
 
 

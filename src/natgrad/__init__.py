@@ -10,6 +10,7 @@ from natgrad.natural import (
 )
 from natgrad.optim import (
     log_linear as log_linear,
+    mirror_descent as mirror_descent,
     ngd as ngd,
     on_distributions as on_distributions,
     on_hyperparameters as on_hyperparameters,

@@ -156,7 +156,7 @@ def guarded_ngd(
         if not places:
             raise ValueError("guarded_ngd found no distribution among the parameters")
         start = [nodes[i] for i in places]
-        slopes = [_slope(nodes[i], grads[i]) for i in places]
+        slopes = [grads[i] for i in places]
 
         def whole(moved: list, rest: list) -> Any:
             filled = dict(zip(places, moved, strict=True))
@@ -210,13 +210,15 @@ def _search(
     for leaf in jax.tree.leaves(slopes):
         is_finite &= jnp.isfinite(leaf).all()
 
+    paths = [q.path(slope) for q, slope in zip(start, slopes, strict=True)]
+
     def going(trial: _Trial) -> Array:
         return is_finite & ~trial.is_over & (trial.tries <= HALVINGS)
 
     def body(trial: _Trial) -> _Trial:
         size = trial.size
-        pairs = zip(start, slopes, strict=True)
-        target = [q.stepped(slope, size.astype(_dtype(q))) for q, slope in pairs]
+        pairs = zip(start, paths, strict=True)
+        target = [path(size.astype(_dtype(q))) for q, path in pairs]
         update = jax.tree.map(jnp.subtract, target, start)
         # What `optax.apply_updates` will make of it, rounding and all.
         there = jax.tree.map(jnp.add, start, update)
@@ -274,10 +276,6 @@ def _divergence(here: list, there: list) -> Array:
     """KL(here ‖ there), summed over all distributions and their batches."""
     pairs = zip(here, there, strict=True)
     return jnp.stack([q.kl(p).sum().astype(float) for q, p in pairs]).sum()
-
-
-def _slope(q: AbstractDistribution, grad: Any) -> Any:
-    return q.slope(grad) if is_distribution(grad) else grad
 
 
 def _dtype(q: AbstractDistribution) -> Any:

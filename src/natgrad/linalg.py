@@ -6,110 +6,27 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jax.scipy.linalg import solve_triangular
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from natgrad.spectral import exp_difference, expm, logm
-
-
-Scalar = Float[Array, "*batch"]
-Vector = Float[Array, "*batch M"]
-Matrix = Float[Array, "*batch M M"]
-Columns = Float[Array, "*batch M K"]
-
-BLOCK = 256
-"""Triangular products are cut in blocks above this size."""
-
-
-def symmetric(matrix: Matrix) -> Matrix:
-    """The symmetric part."""
-    return (matrix + matrix.mT) / 2
-
-
-def outer(a: Vector, b: Vector) -> Matrix:
-    """a bᵀ"""
-    return a[..., :, None] * b[..., None, :]
-
-
-def matvec(matrix: Matrix, vector: Vector) -> Vector:
-    return (matrix @ vector[..., None])[..., 0]
-
-
-def transposed(matrix: Matrix) -> Matrix:
-    """The transpose as an array of its own.
-
-    A product with a transposed left operand costs XLA several times a plain one on a
-    CPU; behind a barrier the transpose is copied, and the product is plain.
-    """
-    return lax.optimization_barrier(matrix.mT)
-
-
-def cholesky(matrix: Matrix) -> Matrix:
-    """The Cholesky factor of what is symmetric already, NaN where there is none."""
-    return lax.linalg.cholesky(matrix, symmetrize_input=False)
-
-
-def upper_cholesky(matrix: Matrix) -> Matrix:
-    """Upper triangular U with U Uᵀ = matrix."""
-    flipped = jnp.linalg.cholesky(jnp.flip(matrix, (-2, -1)))
-    return jnp.flip(flipped, (-2, -1))
-
-
-def inverse_root(matrix: Matrix) -> Matrix:
-    """The Cholesky factor of the inverse: U⁻ᵀ, where U Uᵀ is the matrix."""
-    upper = upper_cholesky(matrix)
-    return transposed(solve_triangular(upper, eye_like(upper)))
-
-
-def eye_like(matrix: Matrix) -> Matrix:
-    return jnp.broadcast_to(jnp.eye(matrix.shape[-1], dtype=matrix.dtype), matrix.shape)
-
-
-def log_det(matrix: Matrix) -> Scalar:
-    """log |M| of a positive definite matrix, NaN where it is not."""
-    root = jnp.linalg.cholesky(matrix)
-    return 2 * jnp.log(jnp.diagonal(root, axis1=-2, axis2=-1)).sum(-1)
-
-
-def lower_product(a: Matrix, b: Matrix) -> Matrix:
-    """A B of two lower triangular matrices, which is one: a third of the full product.
-
-    Blocks that are zero are skipped, down to a size below which skipping costs more.
-    """
-    size = a.shape[-1]
-    if size <= BLOCK:
-        return a @ b
-    k = size // 2
-    top = lower_product(a[..., :k, :k], b[..., :k, :k])
-    corner = a[..., k:, :k] @ b[..., :k, :k] + a[..., k:, k:] @ b[..., k:, :k]
-    bottom = lower_product(a[..., k:, k:], b[..., k:, k:])
-    return _lower_blocks(top, corner, bottom)
-
-
-def lower_of_product(a: Matrix, b: Matrix) -> Matrix:
-    """The lower triangle of Aᵀ B for lower triangular A and B, with work to match."""
-    size = a.shape[-1]
-    if size <= BLOCK:
-        return jnp.tril(transposed(a) @ b)
-    k = size // 2
-    below = transposed(a[..., k:, :k]) @ b[..., k:, :k]
-    top = lower_of_product(a[..., :k, :k], b[..., :k, :k]) + jnp.tril(below)
-    corner = transposed(a[..., k:, k:]) @ b[..., k:, :k]
-    bottom = lower_of_product(a[..., k:, k:], b[..., k:, k:])
-    return _lower_blocks(top, corner, bottom)
-
-
-def _lower_blocks(top: Matrix, corner: Array, bottom: Matrix) -> Matrix:
-    zero = jnp.zeros((*top.shape[:-1], bottom.shape[-1]), top.dtype)
-    upper = jnp.concatenate([top, zero], -1)
-    return jnp.concatenate([upper, jnp.concatenate([corner, bottom], -1)], -2)
-
-
-def lower_half(matrix: Matrix) -> Matrix:
-    """Φ: the lower triangle, its diagonal halved, so that X = Φ(X) + Φ(X)ᵀ."""
-    diagonal = jnp.diagonal(matrix, axis1=-2, axis2=-1)
-    return jnp.tril(matrix) - diagonal[..., None] * eye_like(matrix) / 2
+from natgrad.triangular import (
+    Columns,
+    Matrix,
+    Scalar,
+    Shared,
+    Vector,
+    cholesky,
+    eye_like,
+    lower_half,
+    lower_of_product,
+    lower_product,
+    matvec,
+    outer,
+    symmetric,
+    transposed,
+    upper_apply,
+)
 
 
 class AbstractPositiveDefinite(eqx.Module):
@@ -147,6 +64,10 @@ class AbstractPositiveDefinite(eqx.Module):
         """F⁻ᵀ x"""
         return solve_triangular(self.factor(), columns, lower=True, trans=1)
 
+    def spread(self, columns: Shared) -> Shared:
+        """Fᵀ x, whose squares sum to xᵀ M x."""
+        return self.factor().mT @ columns
+
     def apply(self, vector: Vector) -> Vector:
         """M x"""
         return matvec(self.matrix(), vector)
@@ -169,6 +90,15 @@ class AbstractPositiveDefinite(eqx.Module):
         """∂L/∂M, from the gradient in these coordinates."""
         _, pull_back = jax.vjp(self.at, self.matrix())
         return symmetric(pull_back(grad)[0])
+
+    def inner_slope(self, grad: Any) -> Matrix:
+        """Fᵀ (∂L/∂M) F, from the gradient in these coordinates."""
+        factor = self.factor()
+        return symmetric(transposed(factor) @ (self.slope(grad) @ factor))
+
+    def factor_times(self, lower: Matrix) -> Matrix:
+        """F X of a lower triangular matrix X."""
+        return self.factor() @ lower
 
     def tangent(self, change: Matrix) -> Any:
         """How the coordinates move when M moves by `change`, a symmetric matrix."""
@@ -227,12 +157,15 @@ class Sqrt(AbstractPositiveDefinite):
     def factor(self) -> Matrix:
         return jnp.tril(self.root)
 
+    def spread(self, columns: Shared) -> Shared:
+        return upper_apply(self.factor(), columns)
+
     def apply(self, vector: Vector) -> Vector:
         root = self.factor()
         return matvec(root, matvec(root.mT, vector))
 
     def slope(self, grad: "Sqrt") -> Matrix:
-        inner = self._inner_slope(grad)
+        inner = self.inner_slope(grad)
         half = self.whiten_transposed(inner)
         return symmetric(self.whiten_transposed(half.mT))
 
@@ -246,15 +179,16 @@ class Sqrt(AbstractPositiveDefinite):
 
     def riemannian(self, grad: "Sqrt", u: Vector, v: Vector) -> "Sqrt":
         u, v = jnp.moveaxis(self.whiten(jnp.stack([u, v], -1)), -1, 0)
-        return self._inner_tangent(self._inner_slope(grad) + symmetric(outer(u, v)))
+        return self._inner_tangent(self.inner_slope(grad) + symmetric(outer(u, v)))
 
     # With M = R(I + X)Rᵀ, the root moves by R Φ(X): no solve and no decomposition.
 
-    def _inner_slope(self, grad: "Sqrt") -> Matrix:
-        """∂L/∂X = Rᵀ (∂L/∂M) R"""
-        lower = lower_of_product(self.factor(), jnp.tril(grad.root))
-        half = lower_half(lower)
+    def inner_slope(self, grad: "Sqrt") -> Matrix:
+        half = lower_half(lower_of_product(self.factor(), jnp.tril(grad.root)))
         return (half + half.mT) / 2
+
+    def factor_times(self, lower: Matrix) -> Matrix:
+        return lower_product(self.factor(), lower)
 
     def _inner_tangent(self, change: Matrix) -> "Sqrt":
         return Sqrt(lower_product(self.factor(), lower_half(change)))

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from natgrad.families.base import is_distribution
-from natgrad.natural import scale_by_inverse_fisher
+from natgrad.families.base import AbstractDistribution, is_distribution
+from natgrad.natural import map_distributions, scale_by_inverse_fisher
 
 
 def ngd(step_size: optax.ScalarOrSchedule) -> optax.GradientTransformation:
@@ -22,6 +22,39 @@ def ngd(step_size: optax.ScalarOrSchedule) -> optax.GradientTransformation:
     return optax.chain(
         scale_by_inverse_fisher(), optax.scale_by_learning_rate(step_size)
     )
+
+
+def mirror_descent(
+    step_size: optax.ScalarOrSchedule,
+) -> optax.GradientTransformation:
+    """Natural gradient descent in θ itself, whatever coordinates are stored.
+
+    `ngd` adds the natural gradient to the coordinates, and its path depends on them
+    beyond first order. This one takes the step θ − size · ∂L/∂η, which is the same
+    distribution in all coordinates and solves a conjugate model with size 1 in any.
+    Leaves that belong to no distribution are left still.
+    """
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        if params is None:
+            raise ValueError(
+                "mirror_descent needs the parameters: call update(grads, state, params)"
+            )
+        size = step_size(state.count) if callable(step_size) else step_size
+
+        def stepped(q: AbstractDistribution, grad: Any, _: Any) -> Any:
+            leaf = jax.tree.leaves(q)[0]
+            there = q.path(grad)(jnp.asarray(size, leaf.dtype))
+            return jax.tree.map(jnp.subtract, there, q)
+
+        still = jax.tree.map(jnp.zeros_like, params)
+        moves = map_distributions(stepped, params, updates, still)
+        return moves, optax.ScaleByScheduleState(state.count + 1)
+
+    def init(params: Any) -> optax.ScaleByScheduleState:
+        return optax.ScaleByScheduleState(jnp.zeros((), int))
+
+    return optax.GradientTransformation(init, update)
 
 
 def log_linear(initial: float, final: float, steps: int) -> optax.Schedule:

@@ -2,6 +2,7 @@
 
 import abc
 import functools
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import equinox as eqx
@@ -116,6 +117,14 @@ class AbstractDistribution(eqx.Module, Generic[T]):
     def natural_gradient(self, grad: Any) -> Any:
         """The natural gradient, from the gradient, both in these coordinates."""
         return self.direction(self.slope(grad))
+
+    def path(self, grad: Any) -> Callable[[Float[Array, ""]], Any]:
+        """The distribution at θ − size · ∂L/∂η, as a function of the size.
+
+        The gradient is ∂L/∂ξ, in these coordinates, or ∂L/∂η, shaped like T(u).
+        """
+        slope = self.slope(grad) if is_distribution(grad) else grad
+        return lambda size: self.stepped(slope, size)
 
     def stepped(self, slope: T, size: Float[Array, ""]) -> Any:
         """The distribution at θ − size · slope: the same one in all coordinates."""

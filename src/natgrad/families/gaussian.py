@@ -2,7 +2,8 @@
 
 import abc
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,14 +11,16 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from natgrad.families.base import AbstractDistribution
-from natgrad.linalg import (
-    AbstractPositiveDefinite,
+from natgrad.linalg import AbstractPositiveDefinite
+from natgrad.triangular import (
     Columns,
     Matrix,
     Scalar,
+    Shared,
     Vector,
     eye_like,
     inverse_root,
+    inverse_upper,
     matvec,
     outer,
     symmetric,
@@ -57,6 +60,10 @@ class AbstractGaussian(AbstractDistribution[Statistics]):
     @abc.abstractmethod
     def whiten(self, columns: Columns) -> Columns:
         """F⁻¹ x"""
+
+    @abc.abstractmethod
+    def spread(self, columns: Shared) -> Shared:
+        """Fᵀ x, whose squares sum to the variance of xᵀu."""
 
     @abc.abstractmethod
     def log_det(self) -> Scalar:
@@ -139,6 +146,9 @@ class Moments(AbstractGaussian):
     def whiten(self, columns: Columns) -> Columns:
         return self.cov.whiten(columns)
 
+    def spread(self, columns: Shared) -> Shared:
+        return self.cov.spread(columns)
+
     def log_det(self) -> Scalar:
         return self.cov.log_det()
 
@@ -165,14 +175,23 @@ class Moments(AbstractGaussian):
         cov = self.cov.riemannian(grad.cov, zero, zero)
         return Moments(self.cov.apply(grad.mean), jax.tree.map(lambda x: 2 * x, cov))
 
+    def path(self, grad: Any) -> Callable[[Float[Array, ""]], "Moments"]:
+        if not isinstance(grad, Moments):
+            return lambda size: self.stepped(grad, size)
+        inner = self.cov.inner_slope(grad.cov)
+        return lambda size: self._moved(grad.mean, inner, size)
+
     def stepped(self, slope: Statistics, size: Float[Array, ""]) -> "Moments":
-        # S⁻¹ becomes F⁻ᵀ (I + D) F⁻¹, so F U⁻ᵀ is a factor of the new S.
         factor = self.cov.factor()
         inner = transposed(factor) @ (slope.second @ factor)
-        upper = upper_cholesky(eye_like(inner) + 2 * size * symmetric(inner))
-        half = solve_triangular(upper, transposed(factor))
-        root = transposed(half)
-        mean = self.mean - size * matvec(root, matvec(half, slope.first))
+        return self._moved(slope.first, symmetric(inner), size)
+
+    def _moved(self, slope: Vector, inner: Matrix, size: Float[Array, ""]) -> "Moments":
+        """The step, from ∂L/∂m and Fᵀ (∂L/∂S) F."""
+        # S⁻¹ becomes F⁻ᵀ (I + D) F⁻¹, so F U⁻ᵀ is a factor of the new S.
+        upper = inverse_upper(eye_like(inner) + 2 * size * inner)
+        root = self.cov.factor_times(transposed(upper))
+        mean = self.mean - size * matvec(root, matvec(root.mT, slope))
         return Moments(mean, self.cov.at_factor(root))
 
 
@@ -194,6 +213,11 @@ class Canonical(AbstractGaussian):
 
     def whiten(self, columns: Columns) -> Columns:
         return math.sqrt(2) * (self.quadratic.factor().mT @ columns)
+
+    def spread(self, columns: Shared) -> Shared:
+        batch = self.linear.shape[:-1]
+        columns = jnp.broadcast_to(columns, (*batch, *columns.shape[-2:]))
+        return self.quadratic.whiten(columns) / math.sqrt(2)
 
     def log_det(self) -> Scalar:
         return -self.quadratic.log_det() - self.linear.shape[-1] * math.log(2)

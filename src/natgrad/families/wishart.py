@@ -11,8 +11,9 @@ from jax.scipy.special import digamma, gammaln
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from natgrad.families.base import AbstractDistribution
-from natgrad.linalg import (
-    AbstractPositiveDefinite,
+from natgrad.linalg import AbstractPositiveDefinite
+from natgrad.positive import AbstractPositive, positive_part
+from natgrad.triangular import (
     Columns,
     Matrix,
     Scalar,
@@ -20,7 +21,6 @@ from natgrad.linalg import (
     inverse_root,
     log_det,
 )
-from natgrad.positive import AbstractPositive, positive_part
 
 
 class Statistics(NamedTuple):

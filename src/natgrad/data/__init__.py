@@ -1,0 +1,3 @@
+"""Rows of tables."""
+
+from natgrad.data.batch import Batch as Batch

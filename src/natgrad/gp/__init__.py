@@ -1,0 +1,23 @@
+"""Sparse Gaussian processes, a client of the core."""
+
+from natgrad.data.batch import Batch as Batch
+from natgrad.gp import (
+    inducing as inducing,
+    kernels as kernels,
+    likelihoods as likelihoods,
+    means as means,
+)
+from natgrad.gp.foreign import as_kernel as as_kernel
+from natgrad.gp.prediction import Predictor as Predictor, condition as condition
+from natgrad.gp.sites import (
+    Sites as Sites,
+    dual_elbo as dual_elbo,
+    sites_of as sites_of,
+    with_sites as with_sites,
+)
+from natgrad.gp.sparse import (
+    Projection as Projection,
+    SparseGP as SparseGP,
+    elbo as elbo,
+    projected_elbo as projected_elbo,
+)

@@ -1,0 +1,189 @@
+"""Where the inducing inputs start: rows of the data, or centres of them.
+
+Each function gives distinct rows, as many as it was asked for where the data has them,
+and is a function of its seed and of nothing else.
+"""
+
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.cluster.vq import kmeans2
+
+from natgrad.errors import InputError, InputWarning
+from natgrad.gp.foreign import as_kernel
+
+
+SAMPLE = 50_000
+"""How many rows the centres are sought among."""
+
+ITERATIONS = 50
+"""Steps of Lloyd's algorithm; it seldom gains a percent after them."""
+
+NOTHING = 1e-12
+"""What share of the prior variance counts as explained."""
+
+
+def k_means(x: Any, num: int, seed: int = 0) -> np.ndarray:
+    """The centres of `num` clusters of a uniform sample of the rows."""
+    x = _checked(x, num)
+    rng = np.random.default_rng(seed)
+    sample = x if len(x) <= SAMPLE else x[rng.choice(len(x), SAMPLE, replace=False)]
+    distinct = _distinct(sample)
+    if len(distinct) <= num:
+        distinct = _distinct(x)
+        if len(distinct) <= num:
+            return _all_of(distinct, num)
+        sample = distinct[rng.permutation(len(distinct))[:SAMPLE]]
+    # Digits are lost to a large mean.
+    centre = sample.mean(0)
+    rows = sample - centre
+    centres = _lloyd(rows, _spread(rows, num, rng))
+    return _filled(centres + centre, distinct, num, rng)
+
+
+def _spread(rows: np.ndarray, num: int, rng: np.random.Generator) -> np.ndarray:
+    """k-means++: each row is drawn in proportion to its squared distance to the others.
+
+    Of a few draws the best is taken. SciPy's own computes all distances again at each
+    draw, which is `num` times the work.
+    """
+    norms = np.einsum("nd,nd->n", rows, rows)
+    chosen = [int(rng.integers(len(rows)))]
+    tries = 2 + int(np.log(num))
+    squared = _squared(rows, norms, np.asarray(chosen))[0]
+    while len(chosen) < num and squared.any():
+        cumulative = np.cumsum(squared)
+        draws = rng.uniform(size=tries) * cumulative[-1]
+        drawn = np.minimum(np.searchsorted(cumulative, draws), len(rows) - 1)
+        nearest = np.minimum(_squared(rows, norms, drawn), squared[None, :])
+        best = int(nearest.sum(1).argmin())
+        chosen.append(int(drawn[best]))
+        squared = nearest[best]
+    return rows[chosen]
+
+
+def _squared(rows: np.ndarray, norms: np.ndarray, some: np.ndarray) -> np.ndarray:
+    """Squared distances to some of the rows; zero where rounding could make them."""
+    squared = norms[None, :] + norms[some, None] - 2 * rows[some] @ rows.T
+    floor = 16 * np.finfo(rows.dtype).eps * (norms[None, :] + norms[some, None])
+    return np.where(squared > floor, squared, 0)
+
+
+def _lloyd(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    for _ in range(ITERATIONS):
+        with warnings.catch_warnings():
+            # A cluster that is empty keeps its centre, and may be filled again.
+            warnings.filterwarnings("ignore", "One of the clusters is empty")
+            moved, _ = kmeans2(rows, centres, iter=1, minit="matrix")
+        if np.array_equal(moved, centres):
+            break
+        centres = moved
+    return centres
+
+
+def _filled(
+    centres: np.ndarray, rows: np.ndarray, num: int, rng: np.random.Generator
+) -> np.ndarray:
+    """The distinct centres, and rows drawn at random for those that are missing."""
+    centres = _distinct(centres)
+    if len(centres) == num:
+        return centres
+    return _distinct(np.concatenate([centres, rng.permutation(rows)]))[:num]
+
+
+def random(x: Any, num: int, seed: int = 0) -> np.ndarray:
+    """Rows drawn at random, each value once."""
+    x = _checked(x, num)
+    order = np.random.default_rng(seed).permutation(len(x))
+    taken = min(num, len(x))
+    while True:
+        rows = _distinct(x[order[:taken]])
+        if len(rows) >= num:
+            return rows[:num]
+        if taken == len(x):
+            return _all_of(rows, num)
+        taken = min(2 * taken, len(x))
+
+
+def greedy(x: Any, num: int, kernel: Any, seed: int = 0) -> np.ndarray:
+    """Rows that are each, when chosen, the least explained by those before.
+
+    This is the pivoted Cholesky decomposition of k(x, x), after Burt, Rasmussen and
+    van der Wilk (2020), at a cost of N num² and without the matrix. It stops where
+    nothing is left to explain. With a kernel for each latent function it is their mean
+    that counts. The seed decides between equals.
+    """
+    x = _checked(x, num)
+    order = np.random.default_rng(seed).permutation(len(x))
+    rows, kernel = jnp.asarray(x[order]), as_kernel(kernel)
+    row_of = jax.jit(lambda i: kernel(rows[i][None, :], rows))
+    left = np.asarray(kernel.diag(rows))
+    # A kernel in fewer bits cannot explain as much.
+    share = max(NOTHING, 10 * float(np.finfo(left.dtype).eps))
+    left = _mean_of_latents(left.astype(float), 1)
+    floor = share * left.max()
+    factor = np.zeros((num, len(x)))
+    chosen: list[int] = []
+    while len(chosen) < num:
+        pivot = int(left.argmax())
+        if not left[pivot] > floor:
+            break
+        step = len(chosen)
+        row = np.asarray(row_of(pivot)).astype(float)
+        row = _mean_of_latents(row, 2)[0]
+        if step:
+            row = row - factor[:step, pivot] @ factor[:step]
+        factor[step] = row / np.sqrt(left[pivot])
+        left = left - factor[step] ** 2
+        left[pivot] = -np.inf
+        chosen.append(pivot)
+    why = "{} rows of x explain the rest under this kernel"
+    return _all_of(x[order[chosen]], num, why)
+
+
+def _mean_of_latents(values: np.ndarray, ndim: int) -> np.ndarray:
+    return values.mean(0) if values.ndim > ndim else values
+
+
+def _checked(x: Any, num: int) -> np.ndarray:
+    x = np.asarray(x)
+    if x.ndim != 2 or 0 in x.shape:
+        raise InputError(f"x has shape {list(x.shape)}; it should be rows by columns")
+    if num < 1:
+        raise InputError(f"num is {num}; there should be at least 1 inducing input")
+    if x.dtype not in (np.float32, np.float64):
+        x = x.astype(float)
+    wrong = ~np.isfinite(x)
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        raise InputError(
+            f"x has {wrong.sum()} values that are not finite, the first of them "
+            f"{x[row, column]} in row {row}, column {column}; all should be finite"
+        )
+    return x
+
+
+def _distinct(x: np.ndarray) -> np.ndarray:
+    """The rows of `x`, each value at its first place."""
+    first: dict[bytes, int] = {}
+    # Zeros of both signs are equal, and are so in their bytes after this sum.
+    for place, row in enumerate(np.ascontiguousarray(x) + 0.0):
+        first.setdefault(row.tobytes(), place)
+    return x[list(first.values())]
+
+
+def _all_of(
+    rows: np.ndarray, num: int, why: str = "x has {} distinct rows"
+) -> np.ndarray:
+    """The rows, with a word where they are fewer than was asked for."""
+    if len(rows) < num:
+        warnings.warn(
+            f"asked for {num} inducing inputs, but {why.format(len(rows))}; "
+            "using these",
+            InputWarning,
+            stacklevel=3,
+        )
+    return rows

@@ -1,0 +1,390 @@
+"""Kernels: k(x, z) of two sets of points, and their algebra."""
+
+import abc
+from collections.abc import Iterable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from natgrad.errors import InputError
+from natgrad.gp.distances import (
+    Gram,
+    Others,
+    Rows,
+    inner,
+    matern12,
+    matern32,
+    matern52,
+    squared_distance,
+)
+from natgrad.gp.parameters import Numbers, as_logs
+
+
+def _check(name: str, weight: Array, x: Array) -> None:
+    if weight.ndim and weight.shape != x.shape[1:]:
+        raise InputError(
+            f"{name} has shape {list(weight.shape)}, but x has {x.shape[1]} columns; "
+            f"it should be one number, or one for each column"
+        )
+
+
+class AbstractKernel(eqx.Module):
+    """A positive semidefinite function of two points, on all pairs of two sets.
+
+    Kernels add and multiply, with one another and with positive numbers. What is
+    called as k(x, x), with the very same object twice, is exactly symmetric.
+    """
+
+    @abc.abstractmethod
+    def __call__(self, x: Rows, z: Others) -> Array:
+        """k of each row of `x` and each row of `z`."""
+
+    def diag(self, x: Rows) -> Array:
+        """k of each row of `x` and itself."""
+
+        def at(row: Array) -> Array:
+            one = row[None, :]
+            return self(one, one)[..., 0, 0]
+
+        return jax.vmap(at, out_axes=-1)(x)
+
+    def __add__(self, other: object) -> "AbstractKernel":
+        other = _as_operand(other)
+        return NotImplemented if other is None else Sum(self, other)
+
+    def __radd__(self, other: object) -> "AbstractKernel":
+        other = _as_operand(other)
+        return NotImplemented if other is None else Sum(other, self)
+
+    def __mul__(self, other: object) -> "AbstractKernel":
+        other = _as_operand(other)
+        return NotImplemented if other is None else Product(self, other)
+
+    def __rmul__(self, other: object) -> "AbstractKernel":
+        other = _as_operand(other)
+        return NotImplemented if other is None else Product(other, self)
+
+
+def _as_operand(other: object) -> AbstractKernel | None:
+    if isinstance(other, AbstractKernel):
+        return other
+    number = isinstance(other, float | int | np.generic | np.ndarray | jax.Array)
+    return Constant(other) if number and np.ndim(other) == 0 else None
+
+
+class AbstractStationary(AbstractKernel):
+    """A kernel of the distance between points, r = ‖(x − z)/ℓ‖.
+
+    The lengthscale ℓ is one number, or one for each input. Distances keep their digits
+    where no row of z is far from their mean.
+    """
+
+    log_lengthscale: Float[Array, "..."]
+    log_variance: Float[Array, "..."]
+
+    def __init__(self, lengthscale: Numbers = 1.0, variance: Numbers = 1.0):
+        self.log_lengthscale = as_logs("lengthscale", lengthscale)
+        self.log_variance = as_logs("variance", variance)
+
+    @property
+    def lengthscale(self) -> Array:
+        return jnp.exp(self.log_lengthscale)
+
+    @property
+    def variance(self) -> Array:
+        return jnp.exp(self.log_variance)
+
+    @abc.abstractmethod
+    def of_squared_distance(self, squared: Gram) -> Gram:
+        """The kernel, from r²."""
+
+    def __call__(self, x: Rows, z: Others) -> Gram:
+        _check("lengthscale", self.log_lengthscale, x)
+        weight = jnp.exp(-2 * self.log_lengthscale)
+        return self.of_squared_distance(squared_distance(x, z, weight))
+
+    def diag(self, x: Rows) -> Float[Array, " N"]:
+        return jnp.broadcast_to(self.variance, x.shape[:1])
+
+
+class Matern12(AbstractStationary):
+    """σ² exp(−r)
+
+    It has a cusp where points coincide; the derivative there is taken as zero.
+    """
+
+    def __init__(self, lengthscale: Numbers = 1.0, variance: Numbers = 1.0):
+        super().__init__(lengthscale, variance)
+
+    def of_squared_distance(self, squared: Gram) -> Gram:
+        return self.variance * matern12(squared)
+
+
+class Matern32(AbstractStationary):
+    """σ² (1 + √3 r) exp(−√3 r)"""
+
+    def __init__(self, lengthscale: Numbers = 1.0, variance: Numbers = 1.0):
+        super().__init__(lengthscale, variance)
+
+    def of_squared_distance(self, squared: Gram) -> Gram:
+        return self.variance * matern32(3 * squared)
+
+
+class Matern52(AbstractStationary):
+    """σ² (1 + √5 r + 5r²/3) exp(−√5 r)"""
+
+    def __init__(self, lengthscale: Numbers = 1.0, variance: Numbers = 1.0):
+        super().__init__(lengthscale, variance)
+
+    def of_squared_distance(self, squared: Gram) -> Gram:
+        return self.variance * matern52(5 * squared)
+
+
+class RBF(AbstractStationary):
+    """σ² exp(−r²/2)"""
+
+    def __init__(self, lengthscale: Numbers = 1.0, variance: Numbers = 1.0):
+        super().__init__(lengthscale, variance)
+
+    def of_squared_distance(self, squared: Gram) -> Gram:
+        return self.variance * jnp.exp(-squared / 2)
+
+
+class RationalQuadratic(AbstractStationary):
+    """σ² (1 + r²/2α)^(−α)"""
+
+    log_alpha: Float[Array, "..."]
+
+    def __init__(
+        self, lengthscale: Numbers = 1.0, variance: Numbers = 1.0, alpha: Numbers = 1.0
+    ):
+        super().__init__(lengthscale, variance)
+        self.log_alpha = as_logs("alpha", alpha)
+
+    @property
+    def alpha(self) -> Array:
+        return jnp.exp(self.log_alpha)
+
+    def of_squared_distance(self, squared: Gram) -> Gram:
+        log_base = jnp.log1p(squared / (2 * self.alpha))
+        return self.variance * jnp.exp(-self.alpha * log_base)
+
+
+class Periodic(AbstractStationary):
+    """σ² exp(−2 Σ sin²(π(x − z)/p)/ℓ²), with one period p, or one for each input."""
+
+    log_period: Float[Array, "..."]
+
+    def __init__(
+        self, lengthscale: Numbers = 1.0, variance: Numbers = 1.0, period: Numbers = 1.0
+    ):
+        super().__init__(lengthscale, variance)
+        self.log_period = as_logs("period", period)
+
+    @property
+    def period(self) -> Array:
+        return jnp.exp(self.log_period)
+
+    def of_squared_distance(self, squared: Gram) -> Gram:
+        return self.variance * jnp.exp(-squared / 2)
+
+    def __call__(self, x: Rows, z: Others) -> Gram:
+        _check("lengthscale", self.log_lengthscale, x)
+        _check("period", self.log_period, x)
+        weight = jnp.exp(-2 * self.log_lengthscale)
+        if weight.ndim:
+            weight = jnp.concatenate([weight, weight])
+        centre = lax.stop_gradient(z.mean(0, keepdims=True))
+        around = self._on_circles(x - centre)
+        others = around if x is z else self._on_circles(z - centre)
+        return self.of_squared_distance(squared_distance(around, others, weight))
+
+    def _on_circles(self, x: Array) -> Array:
+        # Chords are of length 2 |sin(π(x − z)/p)|, so that this is an RBF of chords.
+        period = jnp.broadcast_to(self.period, x.shape[1:])
+        angle = 2 * np.pi * x / period[None, :]
+        return jnp.concatenate([jnp.cos(angle), jnp.sin(angle)], 1)
+
+
+class Linear(AbstractKernel):
+    """Σ σ² x z, with one variance, or one for each input."""
+
+    log_variance: Float[Array, "..."]
+
+    def __init__(self, variance: Numbers = 1.0):
+        self.log_variance = as_logs("variance", variance)
+
+    @property
+    def variance(self) -> Array:
+        return jnp.exp(self.log_variance)
+
+    def __call__(self, x: Rows, z: Others) -> Gram:
+        _check("variance", self.log_variance, x)
+        return inner(x, z, self.variance)
+
+    def diag(self, x: Rows) -> Float[Array, " N"]:
+        variance = jnp.broadcast_to(self.variance, x.shape[1:])
+        return (x**2 * variance[None, :]).sum(1)
+
+
+class Polynomial(AbstractKernel):
+    """σ² (Σ x z/ℓ² + c)ᵈ, with offset c > 0 and degree d."""
+
+    log_lengthscale: Float[Array, "..."]
+    log_variance: Float[Array, "..."]
+    log_offset: Float[Array, "..."]
+    degree: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        degree: int,
+        lengthscale: Numbers = 1.0,
+        variance: Numbers = 1.0,
+        offset: Numbers = 1.0,
+    ):
+        if degree < 1:
+            raise InputError(f"degree is {degree}; it should be at least 1")
+        self.log_lengthscale = as_logs("lengthscale", lengthscale)
+        self.log_variance = as_logs("variance", variance)
+        self.log_offset = as_logs("offset", offset)
+        self.degree = int(degree)
+
+    @property
+    def lengthscale(self) -> Array:
+        return jnp.exp(self.log_lengthscale)
+
+    @property
+    def variance(self) -> Array:
+        return jnp.exp(self.log_variance)
+
+    @property
+    def offset(self) -> Array:
+        return jnp.exp(self.log_offset)
+
+    def __call__(self, x: Rows, z: Others) -> Gram:
+        _check("lengthscale", self.log_lengthscale, x)
+        product = inner(x, z, jnp.exp(-2 * self.log_lengthscale))
+        return self.variance * (product + self.offset) ** self.degree
+
+    def diag(self, x: Rows) -> Float[Array, " N"]:
+        weight = jnp.broadcast_to(jnp.exp(-2 * self.log_lengthscale), x.shape[1:])
+        product = (x**2 * weight[None, :]).sum(1)
+        return self.variance * (product + self.offset) ** self.degree
+
+
+class Constant(AbstractKernel):
+    """σ²"""
+
+    log_variance: Float[Array, "..."]
+
+    def __init__(self, variance: Numbers = 1.0):
+        self.log_variance = as_logs("variance", variance)
+
+    @property
+    def variance(self) -> Array:
+        return jnp.exp(self.log_variance)
+
+    def __call__(self, x: Rows, z: Others) -> Gram:
+        return jnp.broadcast_to(self.variance, (len(x), len(z)))
+
+    def diag(self, x: Rows) -> Float[Array, " N"]:
+        return jnp.broadcast_to(self.variance, x.shape[:1])
+
+
+class Sum(AbstractKernel):
+    """k₁ + k₂"""
+
+    first: AbstractKernel
+    second: AbstractKernel
+
+    def __call__(self, x: Rows, z: Others) -> Gram:
+        return self.first(x, z) + self.second(x, z)
+
+    def diag(self, x: Rows) -> Float[Array, " N"]:
+        return self.first.diag(x) + self.second.diag(x)
+
+
+class Product(AbstractKernel):
+    """k₁ k₂"""
+
+    first: AbstractKernel
+    second: AbstractKernel
+
+    def __call__(self, x: Rows, z: Others) -> Gram:
+        return self.first(x, z) * self.second(x, z)
+
+    def diag(self, x: Rows) -> Float[Array, " N"]:
+        return self.first.diag(x) * self.second.diag(x)
+
+
+class OnInputs(AbstractKernel):
+    """A kernel that sees some columns of the inputs, in the order given."""
+
+    kernel: AbstractKernel
+    columns: tuple[int, ...] = eqx.field(static=True)
+
+    def __init__(self, kernel: AbstractKernel, columns: Iterable[int]):
+        self.kernel = kernel
+        self.columns = tuple(map(int, columns))
+
+    def __check_init__(self):
+        distinct = len(set(self.columns)) == len(self.columns) > 0
+        if not distinct or min(self.columns) < 0:
+            raise InputError(
+                f"columns is {self.columns}; it should be distinct numbers from 0"
+            )
+
+    def __call__(self, x: Rows, z: Others) -> Gram:
+        some = self._some(x)
+        return self.kernel(some, some if x is z else self._some(z))
+
+    def diag(self, x: Rows) -> Float[Array, " N"]:
+        return self.kernel.diag(self._some(x))
+
+    def _some(self, x: Array) -> Array:
+        if max(self.columns) >= x.shape[1]:
+            raise InputError(
+                f"columns is {self.columns}, but x has {x.shape[1]} columns, from 0"
+            )
+        return x[:, np.asarray(self.columns)]
+
+
+class Separate(AbstractKernel):
+    """A kernel for each latent function, [L, N, M] in all and [L, N] on the diagonal.
+
+    Kernels of one kind are computed together, and share the distances where each has
+    one lengthscale.
+    """
+
+    kernels: tuple[AbstractKernel, ...]
+
+    def __init__(self, kernels: Iterable[AbstractKernel]):
+        self.kernels = tuple(kernels)
+
+    def __check_init__(self):
+        if not self.kernels:
+            raise InputError("Separate has no kernels; it should have one for a latent")
+
+    def __call__(self, x: Rows, z: Others) -> Float[Array, "L N M"]:
+        return self._each(lambda kernel: kernel(x, z))
+
+    def diag(self, x: Rows) -> Float[Array, "L N"]:
+        return self._each(lambda kernel: kernel.diag(x))
+
+    def _each(self, of) -> Array:
+        forms = {_form(kernel) for kernel in self.kernels}
+        if len(forms) > 1 or None in forms:
+            return jnp.stack([of(kernel) for kernel in self.kernels])
+        return jax.vmap(of)(jax.tree.map(lambda *x: jnp.stack(x), *self.kernels))
+
+
+def _form(kernel: AbstractKernel) -> object:
+    """What kernels must have in common to be stacked, None where they cannot be."""
+    leaves, structure = jax.tree.flatten(kernel)
+    if not all(isinstance(leaf, jax.Array) for leaf in leaves):
+        return None
+    return structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves)

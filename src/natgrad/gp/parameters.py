@@ -1,0 +1,33 @@
+"""Parameters as their users give them, made arrays."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Float
+
+from natgrad.errors import InputError
+
+
+Numbers = float | int | np.ndarray | np.generic | Array | Sequence[Any]
+
+
+def as_floats(value: Numbers) -> Float[Array, "..."]:
+    """An array of the default float type, or of its own where it has one."""
+    own = getattr(value, "dtype", None)
+    is_float = own is not None and jnp.issubdtype(own, jnp.floating)
+    array = jnp.asarray(value) if is_float else jnp.asarray(value, dtype=float)
+    # A conversion with a type named is strongly typed, whatever it starts from.
+    return jnp.asarray(array, dtype=array.dtype)
+
+
+def as_logs(name: str, value: Numbers) -> Float[Array, "..."]:
+    """The logarithms of positive numbers."""
+    array = as_floats(value)
+    if not isinstance(array, Tracer):
+        concrete = np.asarray(array)
+        if not (np.isfinite(concrete) & (concrete > 0)).all():
+            raise InputError(f"{name} is {value}; it should be positive and finite")
+    return jnp.log(array)

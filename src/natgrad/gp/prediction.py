@@ -1,0 +1,215 @@
+"""Prediction from a sparse Gaussian process, in chunks of bounded memory."""
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from natgrad.errors import FitError, InputError, NumericalWarning
+from natgrad.gp.projection import factorized, jittered, least_jitter
+from natgrad.gp.sparse import Latent, SparseGP
+from natgrad.triangular import transposed
+
+
+ENTRIES = 2**24
+"""How many numbers of one array a chunk may need: rows times inducing points."""
+
+
+class Predictor(eqx.Module):
+    """A model with all that its predictions share, computed once.
+
+    The mean at x is k(x, Z) `weights`, and its variance k(x, x) − |`whitening` k|² +
+    |`spreading` k|², with k = k(Z, x). Inputs are taken and answers given as NumPy
+    arrays of any number of rows; `latent_at` is the same for use inside `jax.jit`.
+    """
+
+    model: SparseGP
+    weights: Float[Array, "*L M"]
+    whitening: Float[Array, "*S M M"]
+    spreading: Float[Array, "*L M M"]
+    jitter: Float[Array, ""]
+
+    def latent_at(self, x: Float[Array, "B D"]) -> tuple[Latent, Latent]:
+        """The mean and the variance of each latent function at each row of x."""
+        model = self.model
+        cross = model.kernel(model.inducing, x)
+        mean = (self.weights[..., None, :] @ cross)[..., 0, :]
+        mean += jnp.broadcast_to(model.mean(x), mean.shape)
+        known = ((self.whitening @ cross) ** 2).sum(-2)
+        var = ((self.spreading @ cross) ** 2).sum(-2)
+        var += jnp.broadcast_to(model.kernel.diag(x) - known, var.shape)
+        return mean, jnp.maximum(var, 0)
+
+    def latent(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The mean and the variance of each latent function at each row of x."""
+        return self._rows(_latent, x)
+
+    def predict(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The mean and the variance of the target at each row of x."""
+        return self._rows(_moments, x)
+
+    def probabilities(self, x: Any) -> np.ndarray:
+        """The probability of each class at each row of x, [N, K]."""
+        return self._rows(_probabilities, x)
+
+    def quantiles(self, x: Any, levels: Any) -> np.ndarray:
+        """What the target does not exceed with given probabilities, [N, levels]."""
+        levels = jnp.asarray(levels, self.weights.dtype)
+        return self._rows(lambda model, x: _quantiles(model, x, levels), x)
+
+    def log_density(self, x: Any, y: Any) -> np.ndarray:
+        """The logarithm of the predictive density of each target."""
+        return self._rows(_log_density, x, y)
+
+    def sample_latent(self, key: PRNGKeyArray, x: Any, num: int = 1) -> np.ndarray:
+        """Draws of the latent functions at all rows of x jointly, [num, ..., N].
+
+        They are exact and take the cube of the number of rows.
+        """
+        return np.asarray(_joint_draws(self, key, self._inputs(x), num))
+
+    def sample(self, key: PRNGKeyArray, x: Any, num: int = 1) -> np.ndarray:
+        """Draws of the targets at all rows of x jointly, [num, N]."""
+        key_f, key_y = jax.random.split(key)
+        f = _joint_draws(self, key_f, self._inputs(x), num)
+        return np.asarray(_targets(self, key_y, f))
+
+    def _rows(self, function: Callable[..., Any], x: Any, *others: Any) -> Any:
+        """Applies a function of some rows to all of them, chunk by chunk."""
+        x = self._inputs(x)
+        columns = (x, *(np.asarray(other) for other in others))
+        parts = []
+        for chunk, size in _chunks(columns, self._chunk_rows()):
+            part = function(self, *map(jnp.asarray, chunk))
+            parts.append(jax.tree.map(lambda a, size=size: np.asarray(a)[:size], part))
+        return jax.tree.map(lambda *parts: np.concatenate(parts), *parts)
+
+    def _inputs(self, x: Any) -> np.ndarray:
+        x = np.asarray(x, self.weights.dtype)
+        width = self.model.inducing.shape[-1]
+        if x.ndim != 2 or x.shape[1] != width or not len(x):
+            raise InputError(
+                f"x has shape {list(x.shape)}; it should be some rows of {width} inputs"
+            )
+        return x
+
+    def _chunk_rows(self) -> int:
+        per_row = self.weights.size + self.model.inducing.shape[-1]
+        return max(64, 2 ** int(np.log2(ENTRIES / per_row)))
+
+
+def condition(model: SparseGP) -> Predictor:
+    """Readies a model for prediction."""
+    predictor = _condition(model)
+    jitter = float(predictor.jitter)
+    if not np.isfinite(np.asarray(predictor.spreading)).all():
+        raise FitError(
+            "the posterior, or the kernel matrix of the inducing inputs with "
+            f"{jitter:.0e} of its diagonal added, is not positive definite and finite; "
+            "use fewer inducing inputs or ones further apart, a shorter lengthscale, "
+            "targets of a size near 1, or float64"
+        )
+    if jitter > 2 * max(1e-6, least_jitter(predictor.whitening)):
+        warnings.warn(
+            f"the kernel matrix of the inducing inputs is near singular: {jitter:.0e} "
+            "of its diagonal was added; use fewer inducing inputs, or choose them by "
+            "natgrad.gp.inducing.greedy",
+            NumericalWarning,
+            stacklevel=2,
+        )
+    return predictor
+
+
+@eqx.filter_jit
+def _condition(model: SparseGP) -> Predictor:
+    q = model.posterior
+    inverse, jitter = factorized(model.kernel(model.inducing, model.inducing))
+    right = inverse if model.is_whitened else transposed(inverse) @ inverse
+    weights = (q.location()[..., None, :] @ right)[..., 0, :]
+    return Predictor(model, weights, inverse, q.spread(right), jitter)
+
+
+@eqx.filter_jit
+def _latent(predictor: Predictor, x: Array) -> tuple[Array, Array]:
+    mean, var = predictor.latent_at(x)
+    return jnp.moveaxis(mean, -1, 0), jnp.moveaxis(var, -1, 0)
+
+
+@eqx.filter_jit
+def _moments(predictor: Predictor, x: Array) -> tuple[Array, Array]:
+    moments = jax.vmap(predictor.model.likelihood.moments)
+    return moments(*_latent(predictor, x))
+
+
+@eqx.filter_jit
+def _probabilities(predictor: Predictor, x: Array) -> Array:
+    probabilities = jax.vmap(predictor.model.likelihood.probabilities)
+    return probabilities(*_latent(predictor, x))
+
+
+@eqx.filter_jit
+def _quantiles(predictor: Predictor, x: Array, levels: Array) -> Array:
+    quantile = predictor.model.likelihood.quantile
+    at_levels = jax.vmap(quantile, in_axes=(None, None, 0))
+    each = lambda mean, var: at_levels(mean, var, levels)
+    return jax.vmap(each)(*_latent(predictor, x))
+
+
+@eqx.filter_jit
+def _log_density(predictor: Predictor, x: Array, y: Array) -> Array:
+    log_density = jax.vmap(predictor.model.likelihood.log_predictive)
+    return log_density(*_latent(predictor, x), y)
+
+
+@eqx.filter_jit
+def _joint_draws(predictor: Predictor, key: Array, x: Any, num: int) -> Array:
+    """Pathwise: what Z knows of the rows, moved to q, plus what it does not know."""
+    model, q = predictor.model, predictor.model.posterior
+    x = jnp.asarray(x)
+    features = predictor.whitening @ model.kernel(model.inducing, x)
+    prior = model.kernel(x, x)
+    # The rounding of the difference is that of its terms.
+    scale = jnp.trace(prior, axis1=-2, axis2=-1) / len(x)
+    left = prior - features.mT @ features
+    factor = factorized(left, scale)
+    root = jittered(left, factor.jitter, scale) @ factor.inverse.mT
+    key_u, key_rest = jax.random.split(key)
+    u = q.sample(key_u, (num,))
+    if not model.is_whitened:
+        u = (predictor.whitening @ u[..., None])[..., 0]
+    noise = jax.random.normal(key_rest, (*u.shape[:-1], len(x)), x.dtype)
+    known = (u[..., None, :] @ features)[..., 0, :]
+    f = known + (root @ noise[..., None])[..., 0]
+    return f + jnp.broadcast_to(model.mean(x), f.shape)
+
+
+@eqx.filter_jit
+def _targets(predictor: Predictor, key: Array, f: Array) -> Array:
+    num, rows = f.shape[0], f.shape[-1]
+    keys = jax.random.split(key, (num, rows))
+    each = jax.vmap(predictor.model.likelihood.sample, in_axes=(0, -1))
+    return jax.vmap(each)(keys, f)
+
+
+def _chunks(
+    columns: tuple[np.ndarray, ...], rows: int
+) -> Iterator[tuple[tuple[np.ndarray, ...], int]]:
+    """Cuts columns into chunks of few different sizes, the last filled up."""
+    total = len(columns[0])
+    for start in range(0, total, rows):
+        chunk = tuple(column[start : start + rows] for column in columns)
+        size = len(chunk[0])
+        # Powers of two, so that tables of any length need few compilations.
+        full = min(rows, max(16, 2 ** int(np.ceil(np.log2(size)))))
+        # A row that is there is repeated: a likelihood may be infinite at 0.
+        yield tuple(_filled(column, full) for column in chunk), size
+
+
+def _filled(column: np.ndarray, rows: int) -> np.ndarray:
+    padding = [(0, rows - len(column))] + [(0, 0)] * (column.ndim - 1)
+    return np.pad(column, padding, mode="edge")

@@ -1,0 +1,133 @@
+"""Inputs seen from the inducing inputs, with derivatives of their own.
+
+A row x enters a sparse model by a = L⁻¹ k(Z, x), where L Lᵀ = k(Z, Z). Autodiff through
+a Cholesky factor and triangular solves costs several times what the same derivative
+costs when it is written as products with L⁻¹:
+
+    ∂/∂k(Z, X) = L⁻ᵀ Ā        ∂/∂k(Z, Z) = −½ L⁻ᵀ mirrored(Ā Aᵀ) L⁻¹
+
+so these two have rules of their own, and the kernel and the likelihood, whatever they
+are, are left to autodiff.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+from natgrad.triangular import (
+    Columns,
+    Matrix,
+    Scalar,
+    congruent,
+    eye_like,
+    inverse_cholesky,
+    lower_apply,
+    lower_of_outer,
+    mirrored,
+    upper_apply,
+)
+
+
+LEAST = 1e-10
+"""The share of the diagonal that is added to a kernel matrix in float64."""
+
+RAISES = 6
+"""How often the jitter is raised tenfold before a matrix is given up."""
+
+
+class Factor(NamedTuple):
+    """L⁻¹, where L Lᵀ = k(Z, Z) + jitter, and what share of the diagonal was added."""
+
+    inverse: Float[Array, "*S M M"]
+    jitter: Float[Array, ""]
+
+
+def least_jitter(matrix: Matrix) -> float:
+    """The share of the mean diagonal that is always added.
+
+    In float64 less would cost the hyperparameters' derivatives their digits; in float32
+    it is what rounding alone can take from an eigenvalue.
+    """
+    rounding = matrix.shape[-1] * float(jnp.finfo(matrix.dtype).eps)
+    return max(LEAST, rounding)
+
+
+def factorized(matrix: Matrix, scale: Scalar | None = None) -> Factor:
+    """L⁻¹ of a kernel matrix, with as much jitter as it needs and no more.
+
+    Where the Cholesky factor does not exist the jitter is raised tenfold, at most six
+    times; after that L⁻¹ is NaN. It is the same share of the scale, which is the mean
+    of the diagonal if nothing else is given, for all matrices of a batch.
+    """
+    least = jnp.full((), least_jitter(matrix), matrix.dtype)
+    first = Factor(inverse_cholesky(jittered(matrix, least, scale)), least)
+    most = least * 10.0**RAISES
+
+    def is_failed(factor: Factor) -> Array:
+        is_factor = jnp.isfinite(jnp.diagonal(factor.inverse, axis1=-2, axis2=-1)).all()
+        return ~is_factor & (factor.jitter < most / 2)
+
+    def raised(factor: Factor) -> Factor:
+        more = 10 * factor.jitter
+        return Factor(inverse_cholesky(jittered(matrix, more, scale)), more)
+
+    return lax.while_loop(is_failed, raised, first)
+
+
+def jittered(
+    matrix: Matrix, share: Float[Array, ""], scale: Scalar | None = None
+) -> Matrix:
+    """A matrix with a share of its scale added to the diagonal."""
+    if scale is None:
+        scale = jnp.trace(matrix, axis1=-2, axis2=-1) / matrix.shape[-1]
+    return matrix + (share * scale)[..., None, None] * eye_like(matrix)
+
+
+@jax.custom_vjp
+def project(prior: Matrix, cross: Columns) -> Columns:
+    """A = L⁻¹ k(Z, X), from k(Z, Z) and k(Z, X)."""
+    return lower_apply(factorized(prior).inverse, cross)
+
+
+def _project_forward(prior: Matrix, cross: Columns):
+    factor = factorized(prior)
+    features = lower_apply(factor.inverse, cross)
+    return features, (factor, features)
+
+
+def _project_backward(kept: tuple[Factor, Columns], slope: Columns):
+    factor, features = kept
+    inner = mirrored(lower_of_outer(slope, features))
+    prior = -congruent(factor.inverse, inner) / 2
+    return _with_jitter(prior, factor), upper_apply(factor.inverse, slope)
+
+
+def _with_jitter(slope: Matrix, factor: Factor) -> Matrix:
+    """The slope at a matrix, from that at the same with jitter."""
+    share = factor.jitter * jnp.trace(slope, axis1=-2, axis2=-1) / slope.shape[-1]
+    return slope + share[..., None, None] * eye_like(slope)
+
+
+project.defvjp(_project_forward, _project_backward)
+
+
+@jax.custom_vjp
+def inverse_factor(prior: Matrix) -> Matrix:
+    """L⁻¹ itself."""
+    return factorized(prior).inverse
+
+
+def _inverse_forward(prior: Matrix):
+    factor = factorized(prior)
+    return factor.inverse, factor
+
+
+def _inverse_backward(factor: Factor, slope: Matrix):
+    inner = mirrored(lower_of_outer(slope, factor.inverse))
+    return (_with_jitter(-congruent(factor.inverse, inner) / 2, factor),)
+
+
+inverse_factor.defvjp(_inverse_forward, _inverse_backward)

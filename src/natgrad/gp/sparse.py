@@ -1,0 +1,196 @@
+"""Sparse Gaussian processes and their evidence bound."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+from natgrad.data.batch import Batch
+from natgrad.errors import InputError
+from natgrad.families.gaussian import AbstractGaussian, Moments
+from natgrad.gp.foreign import as_kernel
+from natgrad.gp.kernels import AbstractKernel, Separate
+from natgrad.gp.likelihoods import AbstractLikelihood
+from natgrad.gp.means import AbstractMean, Zero
+from natgrad.gp.projection import factorized, inverse_factor, jittered, project
+from natgrad.linalg import Sqrt
+from natgrad.triangular import Vector, lower_apply
+
+
+Latent = Float[Array, "*L B"]
+
+
+class SparseGP(eqx.Module):
+    """A Gaussian process whose posterior is q at the inducing inputs Z.
+
+    Every leaf is a real array the optimiser may move: q by its natural gradient, the
+    rest by an ordinary one. u are the values of the process at Z, less its mean
+    function. In the whitened form q is over v, where u = L v and L Lᵀ = k(Z, Z); if
+    not, it is over u itself. Several latent functions are a batch of q, [L, M]; they
+    share the kernel, or have one each if it is `Separate`.
+
+    `log_prior`, a function of the model, is added to the bound: the hyperparameters are
+    then fitted to the mode of their posterior.
+    """
+
+    kernel: AbstractKernel
+    likelihood: AbstractLikelihood
+    inducing: Float[Array, "M D"]
+    posterior: AbstractGaussian
+    mean: AbstractMean
+    is_whitened: bool = eqx.field(static=True)
+    log_prior: Callable[["SparseGP"], Array] | None = eqx.field(static=True)
+
+    def __init__(
+        self,
+        kernel: Any,
+        likelihood: AbstractLikelihood,
+        inducing: Any,
+        posterior: AbstractGaussian | None = None,
+        mean: AbstractMean | None = None,
+        is_whitened: bool = True,
+        log_prior: Callable[["SparseGP"], Array] | None = None,
+    ):
+        self.kernel = as_kernel(kernel)
+        self.likelihood = likelihood
+        self.inducing = jnp.asarray(inducing)
+        self.mean = Zero() if mean is None else mean
+        self.is_whitened = is_whitened
+        self.log_prior = log_prior
+        self.posterior = self._prior() if posterior is None else posterior
+        self._check()
+
+    def _prior(self) -> Moments:
+        """Where q starts: at the prior."""
+        latents, size = self.likelihood.latents, self.inducing.shape[-2]
+        shape = (size,) if latents is None else (latents, size)
+        root = jnp.eye(size, dtype=self.inducing.dtype)
+        if not self.is_whitened:
+            prior = self.kernel(self.inducing, self.inducing)
+            factor = factorized(prior)
+            root = jnp.tril(jittered(prior, factor.jitter) @ factor.inverse.mT)
+        return Moments(
+            jnp.zeros(shape, root.dtype), Sqrt(jnp.broadcast_to(root, (*shape, size)))
+        )
+
+    def _check(self) -> None:
+        latents, size = self.likelihood.latents, self.inducing.shape[-2]
+        shape = (size,) if latents is None else (latents, size)
+        mean = jax.eval_shape(lambda: self.posterior.location())
+        if mean.shape != shape:
+            raise InputError(
+                f"the posterior has a mean of shape {list(mean.shape)}; with {size} "
+                f"inducing inputs and {latents or 'one'} latent function(s) of "
+                f"{type(self.likelihood).__name__} it should be {list(shape)}"
+            )
+        number = len(self.kernel.kernels) if isinstance(self.kernel, Separate) else None
+        if number is not None and number != latents:
+            raise InputError(
+                f"there are {number} separate kernels, and {latents or 'one'} latent "
+                f"function(s) of {type(self.likelihood).__name__}"
+            )
+
+    def project(self, x: Float[Array, "B D"]) -> "Projection":
+        """What the bound needs of the inputs; q does not enter."""
+        z = self.inducing
+        prior, cross = self.kernel(z, z), self.kernel(z, x)
+        inverse = None if self.is_whitened else inverse_factor(prior)
+        if inverse is None:
+            features = project(prior, cross)
+        else:
+            features = lower_apply(inverse, cross)
+        rest = self.kernel.diag(x) - (features**2).sum(-2)
+        return Projection(features, rest, self.mean(x), inverse)
+
+    def marginals(self, x: Float[Array, "B D"]) -> tuple[Latent, Latent]:
+        """The mean and the variance of each latent function at each row of x."""
+        return marginals(self.posterior, self.project(x))
+
+    def prior_kl(self) -> Float[Array, ""]:
+        """KL(q ‖ prior), summed over the latent functions."""
+        if self.is_whitened:
+            return prior_kl(self.posterior, None)
+        inverse = inverse_factor(self.kernel(self.inducing, self.inducing))
+        return prior_kl(self.posterior, inverse)
+
+
+class Projection(NamedTuple):
+    """Some rows as a model sees them from its inducing inputs.
+
+    The features a = L⁻¹ k(Z, x), what they leave of the prior variance, k(x, x) − aᵀa,
+    the mean function, and L⁻¹ where q is not whitened.
+    """
+
+    features: Float[Array, "*S M B"]
+    rest: Float[Array, "*S B"]
+    mean: Float[Array, "*L B"]
+    inverse: Float[Array, "*S M M"] | None
+
+
+def marginals(q: AbstractGaussian, rows: Projection) -> tuple[Latent, Latent]:
+    """The mean and the variance of each latent function at each row."""
+    features = rows.features
+    if rows.inverse is not None:
+        features = rows.inverse.mT @ features
+    mean = _combined(q.location(), features)
+    mean += jnp.broadcast_to(rows.mean, mean.shape)
+    var = (q.spread(features) ** 2).sum(-2)
+    var += jnp.broadcast_to(rows.rest, var.shape)
+    # It is positive but for rounding; the derivative is left as it is.
+    return mean, var + lax.stop_gradient(jnp.maximum(var, 0) - var)
+
+
+def _combined(weights: Vector, features: Float[Array, "*S M B"]) -> Latent:
+    """Σ w a over the inducing inputs, the features shared or one set for each w."""
+    if features.ndim == weights.ndim + 1:
+        return (weights[..., None, :] @ features)[..., 0, :]
+    return weights @ features
+
+
+def prior_kl(
+    q: AbstractGaussian, inverse: Float[Array, "*S M M"] | None
+) -> Float[Array, ""]:
+    """KL(q ‖ prior), summed over the latent functions; L⁻¹ where q is not whitened."""
+    mean, factor, log_det = q.location(), q.factor(), q.log_det()
+    if inverse is not None:
+        mean, factor = (inverse @ mean[..., None])[..., 0], inverse @ factor
+        diagonal = jnp.diagonal(inverse, axis1=-2, axis2=-1)
+        prior_log_det = -2 * jnp.log(diagonal).sum(-1)
+        log_det -= jnp.broadcast_to(prior_log_det, log_det.shape)
+    square = (mean**2).sum() + (factor**2).sum() - mean.size
+    return (square - log_det.sum()) / 2
+
+
+def elbo(
+    model: SparseGP, batch: Batch, num_data: int | None = None
+) -> Float[Array, ""]:
+    """The evidence lower bound in nats, estimated from some of the rows.
+
+    Without bias, if they are a random part of `num_data` rows; left out, the batch is
+    all there is. Rows count by their weights, and one of weight 0 does not count.
+    """
+    return projected_elbo(model, model.project(batch.x), batch, num_data)
+
+
+def projected_elbo(
+    model: SparseGP, rows: Projection, batch: Batch, num_data: int | None = None
+) -> Float[Array, ""]:
+    """The bound, from a batch whose inputs are projected already.
+
+    Inputs are projected once for all that is done with q at one set of hyperparameters.
+    """
+    mean, var = marginals(model.posterior, rows)
+    expected = jax.vmap(model.likelihood.expected_log_prob, in_axes=(-1, -1, 0))
+    fit = expected(mean, var, batch.y)
+    if batch.weight is None:
+        total, number = fit.sum(), fit.size
+    else:
+        total, number = batch.weight @ fit, batch.weight.sum()
+    if num_data is not None:
+        total = total * (num_data / number)
+    bound = total - prior_kl(model.posterior, rows.inverse)
+    return bound if model.log_prior is None else bound + model.log_prior(model)

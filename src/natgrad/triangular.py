@@ -1,0 +1,228 @@
+"""Products and factors of matrices, written for what a CPU does fast."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Float
+
+
+Scalar = Float[Array, "*batch"]
+Vector = Float[Array, "*batch M"]
+Matrix = Float[Array, "*batch M M"]
+Columns = Float[Array, "*batch M K"]
+Shared = Float[Array, "... M K"]
+"""Columns, or one set of them for a whole batch of matrices."""
+
+BLOCK = 256
+"""Triangular products are cut in blocks above this size."""
+
+LEAF = 64
+"""Triangular matrices up to this size are inverted by a solve."""
+
+STRIPS = 4
+"""Products with a large triangular matrix are cut in as many strips."""
+
+
+def symmetric(matrix: Matrix) -> Matrix:
+    """The symmetric part."""
+    return (matrix + matrix.mT) / 2
+
+
+def outer(a: Vector, b: Vector) -> Matrix:
+    """a bᵀ"""
+    return a[..., :, None] * b[..., None, :]
+
+
+def matvec(matrix: Matrix, vector: Vector) -> Vector:
+    return (matrix @ vector[..., None])[..., 0]
+
+
+def transposed(matrix: Matrix) -> Matrix:
+    """The transpose as an array of its own.
+
+    A product with a transposed left operand costs XLA several times a plain one on a
+    CPU; behind a barrier the transpose is copied, and the product is plain.
+    """
+    return lax.optimization_barrier(matrix.mT)
+
+
+def cholesky(matrix: Matrix) -> Matrix:
+    """The Cholesky factor of what is symmetric already, NaN where there is none."""
+    return lax.linalg.cholesky(matrix, symmetrize_input=False)
+
+
+def upper_cholesky(matrix: Matrix) -> Matrix:
+    """Upper triangular U with U Uᵀ = matrix."""
+    flipped = jnp.linalg.cholesky(jnp.flip(matrix, (-2, -1)))
+    return jnp.flip(flipped, (-2, -1))
+
+
+def inverse_root(matrix: Matrix) -> Matrix:
+    """The Cholesky factor of the inverse: U⁻ᵀ, where U Uᵀ is the matrix."""
+    upper = upper_cholesky(matrix)
+    return transposed(solve_triangular(upper, eye_like(upper)))
+
+
+def eye_like(matrix: Matrix) -> Matrix:
+    return jnp.broadcast_to(jnp.eye(matrix.shape[-1], dtype=matrix.dtype), matrix.shape)
+
+
+def log_det(matrix: Matrix) -> Scalar:
+    """log |M| of a positive definite matrix, NaN where it is not."""
+    root = jnp.linalg.cholesky(matrix)
+    return 2 * jnp.log(jnp.diagonal(root, axis1=-2, axis2=-1)).sum(-1)
+
+
+def lower_product(a: Matrix, b: Matrix) -> Matrix:
+    """A B of two lower triangular matrices, which is one: a third of the full product.
+
+    Blocks that are zero are skipped, down to a size below which skipping costs more.
+    """
+    size = a.shape[-1]
+    if size <= BLOCK:
+        return a @ b
+    k = size // 2
+    top = lower_product(a[..., :k, :k], b[..., :k, :k])
+    corner = a[..., k:, :k] @ b[..., :k, :k] + a[..., k:, k:] @ b[..., k:, :k]
+    bottom = lower_product(a[..., k:, k:], b[..., k:, k:])
+    return _lower_blocks(top, corner, bottom)
+
+
+def lower_of_product(a: Matrix, b: Matrix) -> Matrix:
+    """The lower triangle of Aᵀ B for lower triangular A and B, with work to match."""
+    size = a.shape[-1]
+    if size <= BLOCK:
+        return jnp.tril(transposed(a) @ b)
+    k = size // 2
+    below = transposed(a[..., k:, :k]) @ b[..., k:, :k]
+    top = lower_of_product(a[..., :k, :k], b[..., :k, :k]) + jnp.tril(below)
+    corner = transposed(a[..., k:, k:]) @ b[..., k:, :k]
+    bottom = lower_of_product(a[..., k:, k:], b[..., k:, k:])
+    return _lower_blocks(top, corner, bottom)
+
+
+def _lower_blocks(top: Array, corner: Array, bottom: Array) -> Array:
+    zero = jnp.zeros((*top.shape[:-1], bottom.shape[-1]), top.dtype)
+    upper = jnp.concatenate([top, zero], -1)
+    return jnp.concatenate([upper, jnp.concatenate([corner, bottom], -1)], -2)
+
+
+def lower_half(matrix: Matrix) -> Matrix:
+    """Φ: the lower triangle, its diagonal halved, so that X = Φ(X) + Φ(X)ᵀ."""
+    diagonal = jnp.diagonal(matrix, axis1=-2, axis2=-1)
+    return jnp.tril(matrix) - diagonal[..., None] * eye_like(matrix) / 2
+
+
+def mirrored(lower: Matrix) -> Matrix:
+    """The symmetric matrix with this lower triangle; what is above is not read."""
+    return jnp.tril(lower) + jnp.tril(lower, -1).mT
+
+
+def inverse_cholesky(matrix: Matrix) -> Matrix:
+    """L⁻¹ of the Cholesky factor L, NaN where there is none.
+
+    By halves, so that all but the smallest blocks are plain products: XLA's triangular
+    solve with as many right-hand sides takes two to three times as long.
+    """
+    size = matrix.shape[-1]
+    if size <= LEAF:
+        return _each(_inverse_of_leaf, matrix)
+    # Halves of whole leaves, or a leaf would be cut by every level of the recursion.
+    k = -(-size // (2 * LEAF)) * LEAF if size > 2 * LEAF else size // 2
+    top = inverse_cholesky(matrix[..., :k, :k])
+    corner = matrix[..., k:, :k] @ top.mT
+    bottom = inverse_cholesky(matrix[..., k:, k:] - corner @ corner.mT)
+    return _lower_blocks(top, -(bottom @ (corner @ top)), bottom)
+
+
+def _inverse_of_leaf(matrix: Matrix) -> Matrix:
+    root = cholesky(matrix)
+    return solve_triangular(root, eye_like(root), lower=True)
+
+
+def _each(function: Callable[[Matrix], Matrix], matrices: Matrix) -> Matrix:
+    """Applies a function of one matrix to each, one after the other.
+
+    jaxlib's batched triangular solves can wait for each other on a machine with two
+    cores; single ones cannot.
+    """
+    if matrices.ndim == 2:
+        return function(matrices)
+    flat = matrices.reshape((-1, *matrices.shape[-2:]))
+    return lax.map(function, flat).reshape(matrices.shape)
+
+
+def inverse_upper(matrix: Matrix) -> Matrix:
+    """U⁻¹ of the upper triangular U with U Uᵀ = matrix."""
+    return jnp.flip(inverse_cholesky(jnp.flip(matrix, (-2, -1))), (-2, -1))
+
+
+def lower_apply(lower: Matrix, columns: Columns) -> Columns:
+    """A x for lower triangular A, in strips that skip its zeros where that pays."""
+    strips = [lower[..., i:j, :j] @ columns[..., :j, :] for i, j in _cuts(lower)]
+    return jnp.concatenate(strips, -2)
+
+
+@jax.custom_vjp
+def upper_apply(lower: Matrix, columns: Shared) -> Columns:
+    """Aᵀ x for lower triangular A; one x may be shared by all A of a batch.
+
+    Its derivative is written out, or it would be a product with a transposed left side.
+    """
+    upper = transposed(lower)
+    strips = [upper[..., i:j, i:] @ columns[..., i:, :] for i, j in _cuts(lower)]
+    return jnp.concatenate(strips, -2)
+
+
+def _upper_apply_forward(lower: Matrix, columns: Shared):
+    return upper_apply(lower, columns), (lower, columns)
+
+
+def _upper_apply_backward(kept: tuple[Matrix, Shared], slope: Columns):
+    lower, columns = kept
+    slope_of_lower = jnp.tril(lower_of_outer(columns, slope))
+    if columns.ndim == lower.ndim:
+        return slope_of_lower, lower_apply(lower, slope)
+    size = columns.shape[-2]
+    side_by_side = jnp.moveaxis(lower.reshape((-1, size, size)), 0, 1)
+    flat = slope.reshape((-1, slope.shape[-1]))
+    return slope_of_lower, side_by_side.reshape((size, -1)) @ flat
+
+
+upper_apply.defvjp(_upper_apply_forward, _upper_apply_backward)
+
+
+def lower_of_outer(a: Shared, b: Shared) -> Array:
+    """The lower triangle of A Bᵀ; what stands above it means nothing."""
+    size = a.shape[-2]
+    b = b.mT
+    strips = [_widened(a[..., i:j, :] @ b[..., :j], size) for i, j in _cuts(a)]
+    return jnp.concatenate(strips, -2)
+
+
+def congruent(lower: Matrix, middle: Matrix) -> Matrix:
+    """Aᵀ S A for lower triangular A and symmetric S."""
+    size, cuts = lower.shape[-1], _cuts(lower)
+    if len(cuts) == 1:
+        return transposed(lower) @ (middle @ lower)
+    upper = transposed(lower)
+    right = [middle[..., i:] @ lower[..., i:, i:j] for i, j in cuts]
+    right = jnp.concatenate(right, -1)
+    strips = [_widened(upper[..., i:j, i:] @ right[..., i:, :j], size) for i, j in cuts]
+    return mirrored(jnp.concatenate(strips, -2))
+
+
+def _cuts(rows: Shared) -> list[tuple[int, int]]:
+    """Where the rows are cut into strips."""
+    size = rows.shape[-2]
+    number = STRIPS if size > 2 * BLOCK else 1
+    edges = [round(size * i / number) for i in range(number + 1)]
+    return list(zip(edges[:-1], edges[1:], strict=True))
+
+
+def _widened(strip: Array, size: int) -> Array:
+    padding = [(0, 0)] * (strip.ndim - 1) + [(0, size - strip.shape[-1])]
+    return jnp.pad(strip, padding)
