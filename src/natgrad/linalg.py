@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from natgrad.spectral import exp_difference, expm, logm
 from natgrad.triangular import (
@@ -23,6 +23,7 @@ from natgrad.triangular import (
     lower_product,
     matvec,
     outer,
+    quadratic_form,
     symmetric,
     transposed,
     upper_apply,
@@ -67,6 +68,10 @@ class AbstractPositiveDefinite(eqx.Module):
     def spread(self, columns: Shared) -> Shared:
         """Fᵀ x, whose squares sum to xᵀ M x."""
         return self.factor().mT @ columns
+
+    def quadratic_form(self, columns: Shared) -> Float[Array, "... K"]:
+        """xᵀ M x of each column x."""
+        return (self.spread(columns) ** 2).sum(-2)
 
     def apply(self, vector: Vector) -> Vector:
         """M x"""
@@ -126,6 +131,9 @@ class Full(AbstractPositiveDefinite):
 
     def at(self, matrix: Matrix) -> "Full":
         return Full(symmetric(matrix))
+
+    def quadratic_form(self, columns: Shared) -> Float[Array, "... K"]:
+        return quadratic_form(self.matrix(), columns)
 
     def slope(self, grad: "Full") -> Matrix:
         return symmetric(grad.full)

@@ -139,7 +139,9 @@ def inverse_cholesky(matrix: Matrix) -> Matrix:
 
 
 def _inverse_of_leaf(matrix: Matrix) -> Matrix:
-    root = cholesky(matrix)
+    # LAPACK reads columns. Of a symmetric matrix they are the rows, which are there;
+    # asked for columns, XLA would compute the matrix itself in that order.
+    root = cholesky(matrix.mT)
     return solve_triangular(root, eye_like(root), lower=True)
 
 
@@ -201,6 +203,34 @@ def lower_of_outer(a: Shared, b: Shared) -> Array:
     b = b.mT
     strips = [_widened(a[..., i:j, :] @ b[..., :j], size) for i, j in _cuts(a)]
     return jnp.concatenate(strips, -2)
+
+
+@jax.custom_vjp
+def quadratic_form(matrix: Matrix, columns: Shared) -> Float[Array, "*batch K"]:
+    """xᵀ S x of each column x, for symmetric S.
+
+    Its derivative is written out, because S x serves it again.
+    """
+    return _quadratic_form_forward(matrix, columns)[0]
+
+
+def _quadratic_form_forward(matrix: Matrix, columns: Shared):
+    product = matrix @ columns
+    shared = jnp.broadcast_to(columns, product.shape)
+    return (shared * product).sum(-2), (columns, product)
+
+
+def _quadratic_form_backward(kept: tuple[Shared, Columns], slope: Array):
+    columns, product = kept
+    shared = jnp.broadcast_to(columns, product.shape)
+    slope_of_columns = 2 * product * slope[..., None, :]
+    if columns.ndim < product.ndim:
+        slope_of_columns = slope_of_columns.sum(tuple(range(product.ndim - 2)))
+    slope_of_matrix = mirrored(lower_of_outer(shared * slope[..., None, :], columns))
+    return slope_of_matrix, slope_of_columns
+
+
+quadratic_form.defvjp(_quadratic_form_forward, _quadratic_form_backward)
 
 
 def congruent(lower: Matrix, middle: Matrix) -> Matrix:

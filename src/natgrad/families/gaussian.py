@@ -65,6 +65,10 @@ class AbstractGaussian(AbstractDistribution[Statistics]):
     def spread(self, columns: Shared) -> Shared:
         """Fᵀ x, whose squares sum to the variance of xᵀu."""
 
+    def variances(self, columns: Shared) -> Float[Array, "... K"]:
+        """The variance of xᵀu for each column x."""
+        return (self.spread(columns) ** 2).sum(-2)
+
     @abc.abstractmethod
     def log_det(self) -> Scalar:
         """log |S|"""
@@ -148,6 +152,9 @@ class Moments(AbstractGaussian):
 
     def spread(self, columns: Shared) -> Shared:
         return self.cov.spread(columns)
+
+    def variances(self, columns: Shared) -> Float[Array, "... K"]:
+        return self.cov.quadratic_form(columns)
 
     def log_det(self) -> Scalar:
         return self.cov.log_det()

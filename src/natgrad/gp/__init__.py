@@ -21,3 +21,4 @@ from natgrad.gp.sparse import (
     elbo as elbo,
     projected_elbo as projected_elbo,
 )
+from natgrad.gp.steps import Alternating as Alternating, alternating as alternating

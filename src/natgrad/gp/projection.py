@@ -82,7 +82,7 @@ def jittered(
 ) -> Matrix:
     """A matrix with a share of its scale added to the diagonal."""
     if scale is None:
-        scale = jnp.trace(matrix, axis1=-2, axis2=-1) / matrix.shape[-1]
+        scale = jnp.diagonal(matrix, axis1=-2, axis2=-1).mean(-1)
     return matrix + (share * scale)[..., None, None] * eye_like(matrix)
 
 
@@ -107,7 +107,7 @@ def _project_backward(kept: tuple[Factor, Columns], slope: Columns):
 
 def _with_jitter(slope: Matrix, factor: Factor) -> Matrix:
     """The slope at a matrix, from that at the same with jitter."""
-    share = factor.jitter * jnp.trace(slope, axis1=-2, axis2=-1) / slope.shape[-1]
+    share = factor.jitter * jnp.diagonal(slope, axis1=-2, axis2=-1).mean(-1)
     return slope + share[..., None, None] * eye_like(slope)
 
 

@@ -138,7 +138,7 @@ def marginals(q: AbstractGaussian, rows: Projection) -> tuple[Latent, Latent]:
         features = rows.inverse.mT @ features
     mean = _combined(q.location(), features)
     mean += jnp.broadcast_to(rows.mean, mean.shape)
-    var = (q.spread(features) ** 2).sum(-2)
+    var = q.variances(features)
     var += jnp.broadcast_to(rows.rest, var.shape)
     # It is positive but for rounding; the derivative is left as it is.
     return mean, var + lax.stop_gradient(jnp.maximum(var, 0) - var)

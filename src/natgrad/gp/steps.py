@@ -1,0 +1,99 @@
+"""A natural step on q, then an ordinary step on the hyperparameters."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float
+
+from natgrad.data.batch import Batch
+from natgrad.families.gaussian import Moments
+from natgrad.gp.sparse import Projection, SparseGP, projected_elbo
+from natgrad.linalg import Full
+from natgrad.optim import on_hyperparameters
+
+
+class AlternatingState(NamedTuple):
+    """The states of the two optimisers."""
+
+    natural: optax.OptState
+    ordinary: optax.OptState
+
+
+class Alternating(NamedTuple):
+    """What a loop needs: the first state, and a step that returns the bound it saw."""
+
+    init: Callable[[SparseGP], AlternatingState]
+    step: Callable[..., tuple[SparseGP, AlternatingState, Float[Array, ""]]]
+
+
+def alternating(
+    natural: optax.GradientTransformation,
+    ordinary: optax.GradientTransformation,
+    num_data: int | None = None,
+) -> Alternating:
+    """The paper's scheme: `natural` moves q, then `ordinary` all else, on one batch.
+
+    The batch is projected once for both, and for all trials of a guarded step. In the
+    second half only the hyperparameters are differentiated.
+    """
+    natural = optax.with_extra_args_support(natural)
+    ordinary = on_hyperparameters(ordinary)
+
+    def init(model: SparseGP) -> AlternatingState:
+        return AlternatingState(natural.init(model.posterior), ordinary.init(model))
+
+    def step(
+        model: SparseGP, state: AlternatingState, batch: Batch
+    ) -> tuple[SparseGP, AlternatingState, Float[Array, ""]]:
+        q = model.posterior
+        rows, pull_back = jax.vjp(lambda model: model.project(batch.x), model)
+
+        def loss(model: SparseGP, rows: Projection) -> Array:
+            return -projected_elbo(model, rows, batch, num_data)
+
+        def with_posterior(q: Any) -> SparseGP:
+            return eqx.tree_at(lambda model: model.posterior, model, q)
+
+        loss_of_q = lambda q: loss(with_posterior(q), rows)
+        value, grad = jax.value_and_grad(loss_of_q)(q)
+        updates, natural_state = natural.update(
+            grad,
+            state.natural,
+            q,
+            value=value,
+            grad=grad,
+            value_fn=loss_of_q,
+            rest=_without_posterior(model),
+        )
+        model = with_posterior(optax.apply_updates(q, updates))
+        grads = _hyperparameter_gradient(loss, model, rows, pull_back)
+        updates, ordinary_state = ordinary.update(grads, state.ordinary, model)
+        model = optax.apply_updates(model, updates)
+        return model, AlternatingState(natural_state, ordinary_state), -value
+
+    return Alternating(init, step)
+
+
+def _hyperparameter_gradient(
+    loss: Callable[[SparseGP, Projection], Array],
+    model: SparseGP,
+    rows: Projection,
+    pull_back: Callable[[Projection], tuple[SparseGP]],
+) -> SparseGP:
+    """The gradient of all but q, which is zero there."""
+    q, (size, batch) = model.posterior, rows.features.shape[-2:]
+    if batch > size:
+        # With S at hand, S a serves the variance and its derivative both.
+        q = Moments(q.location(), Full(q.covariance()))
+    frozen = lambda model: eqx.tree_at(lambda model: model.posterior, model, q)
+    of_rest = lambda model, rows: loss(frozen(model), rows)
+    direct, slopes = jax.grad(of_rest, argnums=(0, 1))(model, rows)
+    return jax.tree.map(jnp.add, direct, pull_back(slopes)[0])
+
+
+def _without_posterior(model: SparseGP) -> SparseGP:
+    return eqx.tree_at(lambda model: model.posterior, model, None)

@@ -1,0 +1,256 @@
+"""No NaN where inputs repeat, inducing inputs coincide and sizes span many decades.
+
+Hypothesis draws what makes a model hard. Each family of targets is one program, run on
+batches of cases of one shape: the bound, its gradient and predictions at the prior, and
+once more after one guarded natural step. All of it must be finite, except
+
+- moments of a target that are larger than any number: with an exponential link they
+  grow as exp(2 (mean + var)), and are then infinite, but not NaN;
+- the bound where E[exp(f)] is larger than any number: the prior variance of these
+  families is drawn up to 100, or 10 in float32, and beyond it a law of its own holds.
+"""
+
+import functools
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from hypothesis import Phase, given, settings, strategies as st
+from jax import lax
+
+import natgrad
+from natgrad.errors import FitError, NumericalWarning
+from natgrad.families.gaussian import Moments
+from natgrad.gp import (
+    Batch,
+    SparseGP,
+    condition,
+    elbo,
+    kernels,
+    likelihoods,
+    prediction,
+    projection,
+)
+from natgrad.linalg import Sqrt
+
+
+ROWS, INDUCING, CASES, EXAMPLES = 12, 6, 20, 5
+TX: Any = natgrad.on_distributions(natgrad.guarded_ngd())
+
+
+class Family(NamedTuple):
+    """A likelihood of a parameter, the kind of its targets, and a kernel."""
+
+    likelihood: Callable[[Any], Any]
+    target: str
+    kernel: Callable[[Any, Any], Any]
+    is_exponential: bool = False
+
+
+def with_one(kind: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    """A kernel whose third parameter is 1."""
+    return lambda lengthscale, variance: kind(
+        lengthscale, variance, jnp.ones_like(variance)
+    )
+
+
+def rough_and_linear(lengthscale: Any, variance: Any) -> Any:
+    return kernels.Matern12(lengthscale, variance) + kernels.Linear(variance)
+
+
+FAMILIES = {
+    "Gaussian": Family(likelihoods.Gaussian, "real", kernels.RBF),
+    "StudentT": Family(likelihoods.StudentT, "real", kernels.Matern12),
+    "Heteroskedastic": Family(
+        lambda _: likelihoods.HeteroskedasticGaussian(), "real", kernels.Matern32, True
+    ),
+    "Gamma": Family(likelihoods.Gamma, "positive", kernels.Matern52, True),
+    "Beta": Family(likelihoods.Beta, "unit", with_one(kernels.RationalQuadratic)),
+    "Bernoulli": Family(lambda _: likelihoods.Bernoulli(), "two", rough_and_linear),
+    "Bernoulli(logit)": Family(
+        lambda _: likelihoods.Bernoulli("logit"), "two", with_one(kernels.Periodic)
+    ),
+    "Ordinal": Family(
+        lambda scale: likelihoods.Ordinal([-1.0, 1.0], scale), "three", kernels.RBF
+    ),
+    "Poisson": Family(
+        lambda _: likelihoods.Poisson(), "count", kernels.Matern32, True
+    ),
+    "NegativeBinomial": Family(
+        likelihoods.NegativeBinomial, "count", kernels.Matern52, True
+    ),
+    "RobustMax": Family(lambda _: likelihoods.RobustMax(3), "three", kernels.RBF),
+    "Softmax": Family(lambda _: likelihoods.Softmax(3), "three", kernels.Matern12),
+}
+
+
+class Case(NamedTuple):
+    """What makes a model hard; sizes are powers of ten."""
+
+    seed: int
+    lengthscale: float
+    variance: float
+    parameter: float
+    target: int
+    has_outliers: bool
+    has_duplicates: bool
+    inducing: str
+
+
+cases = st.builds(
+    Case,
+    st.integers(0, 2**32 - 1),
+    st.floats(-3, 3),
+    st.floats(-6, 6),
+    st.floats(-2, 2),
+    st.sampled_from([-8, 0, 8]),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from(["at rows", "in pairs", "all at one"]),
+)
+
+
+class Data(NamedTuple):
+    x: Any
+    y: Any
+    inducing: Any
+    lengthscale: Any
+    variance: Any
+    parameter: Any
+
+
+def data_of(case: Case, family: Family, dtype: Any) -> Data:
+    rng = np.random.default_rng(case.seed)
+    x = rng.standard_normal((ROWS, 2))
+    z = x[:INDUCING].copy()
+    if case.inducing == "in pairs":
+        z[::2] = z[1::2]
+    elif case.inducing == "all at one":
+        z[:] = z[0]
+    if case.has_duplicates:
+        x[ROWS // 2 :] = x[: ROWS // 2]
+    most = (2 if dtype == np.float64 else 1) if family.is_exponential else 6
+    y = targets(case, family.target, rng, dtype)
+    sizes = case.lengthscale, min(case.variance, most), case.parameter
+    both = x, y, z, *(10.0**size for size in sizes)
+    return Data(*(np.asarray(value, dtype) for value in both))
+
+
+def targets(case: Case, kind: str, rng: np.random.Generator, dtype: Any) -> np.ndarray:
+    normal = rng.standard_normal(ROWS)
+    outliers = np.zeros(ROWS)
+    if case.has_outliers:
+        outliers[:2] = 1e5, -1e5
+    size = 10.0**case.target
+    real, positive = size * (normal + outliers), size * (np.exp(normal) + abs(outliers))
+    if kind == "unit":
+        # What is scaled is the distance from an end; the outermost numbers are two.
+        share = min(size, 1 / size) / (1 + np.exp(normal))
+        share[:2] = np.where(outliers[:2] == 0, share[:2], 0)
+        ends = np.finfo(dtype).tiny, 1 - np.finfo(dtype).epsneg
+        return np.clip((1 - share if size > 1 else share).astype(dtype), *ends)
+    labels = {"two": rng.integers(0, 2, ROWS), "three": rng.integers(0, 3, ROWS)}
+    numbers = {"real": real, "positive": positive, "count": np.floor(positive)}
+    return (labels | numbers)[kind]
+
+
+class Report(NamedTuple):
+    """All that must be finite, and the jitter beside the matrix it was added to."""
+
+    bound: Any
+    gradient: Any
+    latent: Any
+    moments: Any
+    is_beyond: Any
+    log_density: Any
+    jitter: Any
+    prior: Any
+
+
+@functools.cache
+def program(name: str) -> Callable[[Data], Report]:
+    """The reports of a batch of cases, [cases, before and after a step]."""
+    family = FAMILIES[name]
+
+    def report(data: Data) -> Report:
+        kernel = family.kernel(data.lengthscale, data.variance)
+        likelihood = family.likelihood(data.parameter)
+        batch = Batch(data.x, data.y)
+        loss = lambda model: -elbo(model, batch)
+
+        def step(model: SparseGP, _: Any) -> tuple[SparseGP, Report]:
+            value, grads = jax.value_and_grad(loss)(model)
+            updates, _ = TX.update(
+                grads, TX.init(model), model, value=value, grad=grads, value_fn=loss
+            )
+            predictor = prediction._condition(model)
+            latent = [jnp.moveaxis(a, -1, 0) for a in predictor.latent_at(data.x)]
+            moments = ()
+            if not isinstance(likelihood, likelihoods.RobustMax | likelihoods.Softmax):
+                moments = jax.vmap(likelihood.moments)(*latent)
+            log_size = 2 * (latent[0] + latent[1]).reshape((ROWS, -1)).max(1) + 10
+            is_beyond = log_size > math.log(jnp.finfo(data.x.dtype).max)
+            log_density = jax.vmap(likelihood.log_predictive)(*latent, data.y)
+            return optax.apply_updates(model, updates), Report(
+                value,
+                grads,
+                latent,
+                moments,
+                is_beyond & family.is_exponential,
+                log_density,
+                predictor.jitter,
+                model.kernel(model.inducing, model.inducing),
+            )
+
+        return lax.scan(step, SparseGP(kernel, likelihood, data.inducing), length=2)[1]
+
+    return jax.jit(lambda batch: lax.map(report, batch))
+
+
+def is_factor(matrix: np.ndarray, jitter: float) -> bool:
+    share = matrix.dtype.type(jitter * np.trace(matrix) / len(matrix))
+    try:
+        np.linalg.cholesky(matrix + share * np.eye(len(matrix), dtype=matrix.dtype))
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_bound_gradient_and_predictions_are_finite(name, dtype):
+    family = FAMILIES[name]
+
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+    )
+    @given(st.lists(cases, min_size=CASES, max_size=CASES))
+    def law(drawn):
+        every = [data_of(case, family, dtype) for case in drawn]
+        batch = jax.tree.map(lambda *leaves: jnp.stack(leaves), *every)
+        report: Any = jax.tree.map(np.asarray, program(name)(batch))
+        for part in ("bound", "gradient", "latent", "log_density"):
+            for leaf in jax.tree.leaves(getattr(report, part)):
+                bad = np.argwhere(~np.isfinite(leaf))
+                assert not bad.size, (part, bad[0], leaf[*bad[0]], drawn[bad[0][0]])
+                assert leaf.dtype == dtype
+        for leaf in jax.tree.leaves(report.moments):
+            good = np.where(report.is_beyond, ~np.isnan(leaf), np.isfinite(leaf))
+            bad = np.argwhere(~good)
+            assert not bad.size, ("moments", bad[0], drawn[bad[0][0]])
+        least = projection.least_jitter(jnp.zeros((INDUCING, INDUCING), dtype))
+        for jitter, prior in zip(report.jitter[:, 0], report.prior[:, 0], strict=True):
+            assert jitter < 1.01 * least or not is_factor(prior, least)
+
+    law()
