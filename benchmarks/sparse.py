@@ -5,8 +5,8 @@
 Everything is measured in one process with one thread, in CPU time, in interleaved
 rounds; ratios are medians over the rounds, with their quartiles. `bare` is the faster
 of the two ways of benchmarks/bare.py at each size. Memory is what XLA sets aside for
-the compiled call. The batch has 256 rows for `small` and 1024 for the others. "natural" is
-a step in θ (`mirror_descent`), "ordinary" one of Adam on the same coordinates of q.
+the compiled call. The batch has 256 rows for `small` and 1024 for the others. "natural"
+is a step in θ (`mirror_descent`), "ordinary" one of Adam on the same coordinates of q.
 """
 
 import os

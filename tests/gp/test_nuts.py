@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.flatten_util import ravel_pytree
 
 import natgrad
 from natgrad.families.gaussian import Moments
@@ -34,7 +35,7 @@ LEFT = 1e-9
 """What a converged fit may still gain, in nats."""
 
 
-def fitted(model: SparseGP, data: Batch) -> tuple[jax.Array, jax.Array, jax.Array]:
+def fitted(model: Any, data: Batch) -> tuple[jax.Array, ...]:
     """The mean and the variance of f at the rows, and the nats left to gain."""
     rows = model.project(data.x)
     loss = lambda model: -projected_elbo(model, rows, data)
@@ -54,8 +55,8 @@ def fitted(model: SparseGP, data: Batch) -> tuple[jax.Array, jax.Array, jax.Arra
     # A fit that is stuck stands as still as one at its optimum; its gradient does not.
     slope = jax.grad(loss)(last).posterior
     direction = natgrad.natural_gradient(last.posterior, slope)
-    gains = jax.tree.map(lambda a, b: (a * b).sum() / 2, slope, direction)
-    return *marginals(last.posterior, rows), sum(jax.tree.leaves(gains))
+    left = ravel_pytree(slope)[0] @ ravel_pytree(direction)[0] / 2
+    return *marginals(last.posterior, rows), left
 
 
 CASES = {

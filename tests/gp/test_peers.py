@@ -282,8 +282,8 @@ def test_one_step_with_inducing_inputs_at_the_data_is_scikit_learn(kernel):
     def stepped(model):
         grads = jax.grad(lambda model: -elbo(model, data))(model)
         updates, _ = tx.update(grads, tx.init(model), model)
-        model = optax.apply_updates(model, updates)
-        return model, elbo(model, data)
+        last: Any = optax.apply_updates(model, updates)
+        return last, elbo(last, data)
 
     model, bound = stepped(model)
     theirs = stored(SKLEARN, kernel)

@@ -70,7 +70,7 @@ def test_it_is_a_natural_step_and_then_an_ordinary_one(kind, rows, is_whitened):
 
 def test_a_guarded_step_solves_a_conjugate_model_and_then_only_improves():
     model, batch = model_of("Gaussian"), batch_of("Gaussian")
-    scheme = alternating(natgrad.guarded_ngd(), optax.adam(0.03))
+    scheme = alternating(natgrad.guarded_ngd(batch_fraction=1.0), optax.adam(0.03))
 
     @jax.jit
     def run(model, state):

@@ -81,9 +81,9 @@ def jittered(
     matrix: Matrix, share: Float[Array, ""], scale: Scalar | None = None
 ) -> Matrix:
     """A matrix with a share of its scale added to the diagonal."""
-    if scale is None:
-        scale = jnp.diagonal(matrix, axis1=-2, axis2=-1).mean(-1)
-    return matrix + (share * scale)[..., None, None] * eye_like(matrix)
+    mean = jnp.diagonal(matrix, axis1=-2, axis2=-1).mean(-1)
+    added = share * (mean if scale is None else scale)
+    return matrix + added[..., None, None] * eye_like(matrix)
 
 
 @jax.custom_vjp

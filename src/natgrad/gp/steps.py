@@ -43,11 +43,13 @@ def alternating(
     natural = optax.with_extra_args_support(natural)
     ordinary = on_hyperparameters(ordinary)
 
-    def init(model: SparseGP) -> AlternatingState:
+    # Optax's own types know of arrays only, hence the Any.
+
+    def init(model: Any) -> AlternatingState:
         return AlternatingState(natural.init(model.posterior), ordinary.init(model))
 
     def step(
-        model: SparseGP, state: AlternatingState, batch: Batch
+        model: Any, state: AlternatingState, batch: Batch
     ) -> tuple[SparseGP, AlternatingState, Float[Array, ""]]:
         q = model.posterior
         rows, pull_back = jax.vjp(lambda model: model.project(batch.x), model)
@@ -83,7 +85,7 @@ def _hyperparameter_gradient(
     model: SparseGP,
     rows: Projection,
     pull_back: Callable[[Projection], tuple[SparseGP]],
-) -> SparseGP:
+) -> Any:
     """The gradient of all but q, which is zero there."""
     q, (size, batch) = model.posterior, rows.features.shape[-2:]
     if batch > size:
