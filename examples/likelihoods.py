@@ -21,6 +21,7 @@ import optax
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from PIL import Image
+from scipy.interpolate import PchipInterpolator
 from scipy.special import expit, ndtr, ndtri
 
 import natgrad
@@ -87,7 +88,10 @@ def grid(x: np.ndarray, num: int = 64) -> np.ndarray:
 
 
 def bands(ax: Axes, at: np.ndarray, quantiles: np.ndarray, step: Any = None) -> None:
-    """The median, and bands of 50 % and 90 %."""
+    """The median, and bands of 50 % and 90 %, smooth where they are not steps."""
+    if step is None:
+        rough, at = at, np.linspace(at[0], at[-1], 400)
+        quantiles = PchipInterpolator(rough[:, 0], quantiles)(at[:, 0])
     low, lower, middle, upper, high = quantiles.T
     fill: dict[str, Any] = {"color": ACCENT, "lw": 0, "step": step}
     ax.fill_between(at[:, 0], low, high, alpha=0.16, **fill)
@@ -115,7 +119,7 @@ def ticks(ax: Axes, predictor: Predictor) -> None:
     ax.plot(z, np.full(len(z), 0.012), "|", color=ACCENT, ms=7, transform=line)
 
 
-def labels(ax: Axes, x: str, y: str, legend: str | None = None) -> None:
+def labels(ax: Axes, x: str, y: str, legend: Any = None) -> None:
     ax.set_xlabel(x)
     ax.set_ylabel(y)
     ax.margins(x=0)
@@ -214,7 +218,7 @@ def beta(ax: Axes, rng: np.random.Generator) -> None:
     dots(ax, x, y)
     ax.set_ylim(-0.04, 1.04)
     ticks(ax, predictor)
-    labels(ax, "x", "share", "lower left")
+    labels(ax, "x", "share", (0.32, 0.88))
 
 
 def bernoulli(ax: Axes, rng: np.random.Generator) -> None:
@@ -230,7 +234,7 @@ def bernoulli(ax: Axes, rng: np.random.Generator) -> None:
     ax.plot(at[:, 0], other, color=OTHER, lw=0.9, ls=(0, (4, 3)), label="logit, mean")
     dots(ax, x, y + rng.uniform(-0.03, 0.03, len(x)))
     ticks(ax, probit)
-    labels(ax, "x", "P(y = 1)", "center right")
+    labels(ax, "x", "P(y = 1)", (0.33, 0.72))
 
 
 def ordinal(ax: Axes, rng: np.random.Generator) -> None:
@@ -254,7 +258,7 @@ def ordinal(ax: Axes, rng: np.random.Generator) -> None:
     )
     ax.set_ylim(-0.75, 4.6)
     ticks(ax, predictor)
-    labels(ax, "x", "", None)
+    labels(ax, "x", "")
 
 
 def counts(
@@ -276,7 +280,7 @@ def poisson(ax: Axes, rng: np.random.Generator) -> None:
     dots(ax, x, y)
     ax.set_ylim(-1, None)
     ticks(ax, predictor)
-    labels(ax, "time", "events", "upper right")
+    labels(ax, "time", "events", (0.32, 0.84))
 
 
 def negative_binomial(ax: Axes, rng: np.random.Generator) -> None:
@@ -304,9 +308,7 @@ def robust_max(ax: Axes, rng: np.random.Generator) -> None:
     wrong = x[is_wrong]
     ring: dict[str, Any] = {"facecolors": "none", "edgecolors": DATA, "lw": 0.9}
     ax.scatter(*wrong.T, s=60, label="label is wrong", **ring)
-    ax.legend(
-        loc="upper right", frameon=True, framealpha=0.8, edgecolor="none", fontsize=8
-    )
+    ax.legend(loc="lower right", bbox_to_anchor=(1, 0.98), frameon=False, fontsize=8)
 
 
 def softmax(ax: Axes, rng: np.random.Generator) -> None:

@@ -38,7 +38,7 @@ UNTESTED = 1.0
 WEIGHT = 1.5
 """γ = w/(w + t) at step t of a noisy loss: sites of step t weigh t^(w − 1) in q."""
 
-HALVINGS = 40
+HALVINGS = 100
 """How often a step is halved before q is left as it is."""
 
 FLOOR = 0.1
@@ -223,8 +223,9 @@ def _search(
         # What `optax.apply_updates` will make of it, rounding and all.
         there = jax.tree.map(jnp.add, start, update)
         is_inside = jnp.stack([q.is_inside().all() for q in there]).all()
-        # Without noise all is tested but what rounding hides, which is not halved on.
-        nearness = jnp.where(is_noisy, UNTESTED, slack)
+        # Without noise all is tested but what rounding hides, which is not halved on:
+        # a step of this divergence changes the loss by about divergence / size.
+        nearness = jnp.where(is_noisy, UNTESTED, size * slack)
         is_near = is_inside & (_divergence(there, start) <= nearness)
         is_free = is_near & (is_noisy | (trial.tries == 0))
         is_tested = is_inside & ~is_near

@@ -80,9 +80,7 @@ FAMILIES = {
     "Ordinal": Family(
         lambda scale: likelihoods.Ordinal([-1.0, 1.0], scale), "three", kernels.RBF
     ),
-    "Poisson": Family(
-        lambda _: likelihoods.Poisson(), "count", kernels.Matern32, True
-    ),
+    "Poisson": Family(lambda _: likelihoods.Poisson(), "count", kernels.Matern32, True),
     "NegativeBinomial": Family(
         likelihoods.NegativeBinomial, "count", kernels.Matern52, True
     ),
@@ -223,8 +221,20 @@ def is_factor(matrix: np.ndarray, jitter: float) -> bool:
     return True
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("name", FAMILIES)
+# Those that share their maps with another family, or take long.
+LONG = ("Beta", "Ordinal", "Bernoulli(logit)", "RobustMax", "Softmax")
+RUNS = [
+    pytest.param(
+        name,
+        dtype,
+        marks=[pytest.mark.slow] if name in LONG and dtype == np.float64 else [],
+    )
+    for name in FAMILIES
+    for dtype in (np.float32, np.float64)
+]
+
+
+@pytest.mark.parametrize("name, dtype", RUNS)
 def test_bound_gradient_and_predictions_are_finite(name, dtype):
     family = FAMILIES[name]
 
@@ -254,3 +264,91 @@ def test_bound_gradient_and_predictions_are_finite(name, dtype):
             assert jitter < 1.01 * least or not is_factor(prior, least)
 
     law()
+
+
+def test_a_bound_beyond_the_largest_number_is_infinite_and_not_stepped_on():
+    data = data_of(
+        Case(0, 0.0, 6.0, 0.0, 0, False, False, "at rows"),
+        FAMILIES["Gaussian"],
+        np.float64,
+    )
+    kernel = kernels.RBF(data.lengthscale, data.variance)
+    for likelihood in (
+        likelihoods.Poisson(),
+        likelihoods.Gamma(),
+        likelihoods.HeteroskedasticGaussian(),
+    ):
+        model = SparseGP(kernel, likelihood, data.inducing)
+        batch = Batch(jnp.asarray(data.x), jnp.abs(jnp.asarray(data.y)))
+        loss = lambda model, batch=batch: -elbo(model, batch)
+        value, grads = jax.jit(jax.value_and_grad(loss))(model)
+        assert value == np.inf
+        updates, state = TX.update(
+            grads, TX.init(model), model, value=value, grad=grads, value_fn=loss
+        )
+        assert state.distributions.refused == 1
+        assert not any(leaf.any() for leaf in jax.tree.leaves(updates))
+
+
+# Jitter
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_jitter_is_the_least_power_of_ten_that_gives_a_factor(dtype):
+    rng = np.random.default_rng(0)
+    least = projection.least_jitter(jnp.zeros((INDUCING, INDUCING), dtype))
+    factorized = jax.jit(projection.factorized)
+    raised = []
+    for power in (-math.inf, *np.arange(-8, 1) + 0.5):
+        basis = np.linalg.qr(rng.standard_normal((INDUCING, INDUCING)))[0]
+        values = rng.uniform(0.5, 1.5, INDUCING)
+        values[0] = -(10.0**power)
+        matrix = (basis * values) @ basis.T
+        matrix = ((matrix + matrix.T) / 2).astype(dtype)
+        factor = factorized(jnp.asarray(matrix))
+        shares = [least * 10.0**k for k in range(projection.RAISES + 1)]
+        enough = [share for share in shares if is_factor(matrix, share)]
+        is_finite = np.isfinite(factor.inverse).all()
+        assert is_finite == bool(enough)
+        assert np.isclose(factor.jitter, (enough or shares[-1:])[0], rtol=1e-5)
+        raised.append(float(factor.jitter) > 2 * least)
+    assert any(raised) and not all(raised)
+
+
+class Dented(kernels.AbstractKernel):
+    """1 for any two points, and a little less for a point and itself."""
+
+    depth: float = eqx.field(static=True)
+
+    def __call__(self, x, z):
+        same = (x[:, None, :] == z[None, :, :]).all(-1)
+        return jnp.where(same, 1 - self.depth, 1.0)
+
+
+def test_large_jitter_is_reported_and_warned_of():
+    z = np.random.default_rng(0).standard_normal((INDUCING, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        small = condition(SparseGP(Dented(1e-9), likelihoods.Gaussian(), z)).jitter
+    assert np.isclose(small, 1e-8)
+    with pytest.warns(NumericalWarning, match="1e-04 of its diagonal was added"):
+        large = condition(SparseGP(Dented(3e-5), likelihoods.Gaussian(), z)).jitter
+    assert np.isclose(large, 1e-4)
+
+
+def test_what_cannot_be_solved_raises_an_error_that_says_what_to_change():
+    z = np.random.default_rng(0).standard_normal((INDUCING, 2))
+    likelihood = likelihoods.Gaussian()
+    nowhere = Moments(jnp.full(INDUCING, jnp.nan), Sqrt(jnp.eye(INDUCING)))
+    unbounded = Moments(
+        jnp.zeros(INDUCING), Sqrt(jnp.full((INDUCING, INDUCING), jnp.inf))
+    )
+    for model in (
+        SparseGP(Dented(0.5), likelihood, z),
+        SparseGP(kernels.Linear(), likelihood, np.zeros_like(z)),
+        SparseGP(kernels.RBF(), likelihood, np.full_like(z, np.nan)),
+        SparseGP(kernels.RBF(), likelihood, z, nowhere),
+        SparseGP(kernels.RBF(), likelihood, z, unbounded),
+    ):
+        with pytest.raises(FitError, match="fewer inducing inputs or ones further"):
+            condition(model)

@@ -1,7 +1,7 @@
 """How far the variational posterior is from the posterior, as sampled by NUTS.
 
-The optimal q is not the posterior, so these are laws of the approximation: that the fit
-reaches its optimum, and that the optimum is where theory and the samples have it.
+The best q is not the posterior, so two things are tested: that a fit reaches the best,
+and that the best is as near to the samples as this approximation is known to come.
 """
 
 import json
@@ -18,16 +18,13 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import natgrad
-from natgrad.families.gaussian import Moments
 from natgrad.gp import Batch, SparseGP, kernels, likelihoods, projected_elbo
 from natgrad.gp.sparse import marginals
-from natgrad.linalg import Sqrt
 
 
 REFERENCES = Path(__file__).parents[1] / "references"
 SETTINGS = json.loads((REFERENCES / "nuts.json").read_text())["settings"]
 NUTS = dict(np.load(REFERENCES / "nuts.npz"))
-
 
 STEPS = 25
 
@@ -111,13 +108,10 @@ def read(name: str) -> Any:
 
 def mixed_over(draws: dict[str, np.ndarray], data: Batch):
     """The moments of f under q, given the kernel's parameters, averaged over these."""
-    # At the prior itself exp(f) can have a mean of 1e9.
-    size = len(data.y)
-    narrow = Moments(jnp.zeros(size), Sqrt(0.1 * jnp.eye(size)))
 
     def one(pair):
         kernel = kernels.RBF(pair[0], pair[1] ** 2)
-        model = SparseGP(kernel, likelihoods.Poisson(), data.x, narrow)
+        model = SparseGP(kernel, likelihoods.Poisson(), data.x)
         return fitted(model, data)
 
     each = jax.jit(lambda *pairs: jax.lax.map(one, pairs, batch_size=100))

@@ -2,13 +2,11 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Num, PRNGKeyArray
 
@@ -187,22 +185,6 @@ def expectation(
     points, log_weights = rule
     values = jax.vmap(function)(spread(mean, var, points))
     return jnp.sum(values * jnp.asarray(np.exp(log_weights), values.dtype))
-
-
-def positive_log(name: str, value: Any) -> Float[Array, "..."]:
-    """The logarithm of a parameter that must be positive, as an array."""
-    value = as_array(value)
-    if not isinstance(value, Tracer) and not (value > 0).all():
-        raise InputError(f"{name} is {value}; it should be positive")
-    return jnp.log(value)
-
-
-def as_array(value: Any) -> Float[Array, "..."]:
-    """An array of the default precision, or of the value's own where it has one."""
-    dtype = getattr(value, "dtype", None)
-    if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
-        dtype = float
-    return jnp.asarray(value, dtype)
 
 
 def require(good: np.ndarray, y: np.ndarray, rule: str) -> None:

@@ -20,10 +20,10 @@ from natgrad.gp.likelihoods.base import (
     Scalar,
     Target,
     expectation,
-    positive_log,
     require,
     require_link,
 )
+from natgrad.gp.parameters import as_logs
 from natgrad.quadrature import gauss_hermite, spread
 from natgrad.special import LOG_ROOT_TAU, log_ndtr, ndtr
 
@@ -43,7 +43,7 @@ class Gaussian(AbstractLikelihood):
     log_variance: Scalar
 
     def __init__(self, variance: Any = 1.0):
-        self.log_variance = positive_log("variance", variance)
+        self.log_variance = as_logs("variance", variance)
 
     @property
     def variance(self) -> Scalar:
@@ -130,7 +130,7 @@ class StudentT(AbstractQuadrature):
     def __init__(self, scale: Any = 1.0, dof: float = 3.0, *, nodes: int = 20):
         if not dof > 0:
             raise InputError(f"dof is {dof}; it should be positive")
-        self.log_scale = positive_log("scale", scale)
+        self.log_scale = as_logs("scale", scale)
         self.dof = float(dof)
         self.nodes = nodes
 
@@ -180,7 +180,7 @@ class Gamma(AbstractQuadrature):
     log_shape: Scalar
 
     def __init__(self, shape: Any = 1.0, *, nodes: int = 20):
-        self.log_shape = positive_log("shape", shape)
+        self.log_shape = as_logs("shape", shape)
         self.nodes = nodes
 
     @property
@@ -239,7 +239,7 @@ class Beta(AbstractQuadrature):
         nodes: int = 20,
     ):
         require_link(link)
-        self.log_scale = positive_log("scale", scale)
+        self.log_scale = as_logs("scale", scale)
         self.link = link
         self.nodes = nodes
 

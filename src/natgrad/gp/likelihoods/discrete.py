@@ -16,12 +16,11 @@ from natgrad.gp.likelihoods.base import (
     AbstractQuadrature,
     Scalar,
     Target,
-    as_array,
-    positive_log,
     require,
     require_labels,
     require_link,
 )
+from natgrad.gp.parameters import as_floats, as_logs
 from natgrad.special import log_ndtr, log_ndtr_difference
 
 
@@ -86,7 +85,7 @@ class LearnedEdges(AbstractEdges):
     log_gaps: Float[Array, " G"]
 
     def __init__(self, edges: Any):
-        edges = as_array(_increasing(edges))
+        edges = as_floats(_increasing(edges))
         self.first, self.log_gaps = edges[0], jnp.log(jnp.diff(edges))
 
     def values(self) -> Float[Array, " E"]:
@@ -113,7 +112,7 @@ class Ordinal(AbstractQuadrature):
     def __init__(self, edges: Any, scale: Any = 1.0, *, nodes: int = 20):
         is_made = isinstance(edges, AbstractEdges)
         self.edges = edges if is_made else FixedEdges(edges)
-        self.log_scale = positive_log("scale", scale)
+        self.log_scale = as_logs("scale", scale)
         self.nodes = nodes
 
     @property
@@ -208,7 +207,7 @@ class NegativeBinomial(AbstractQuadrature):
     log_dispersion: Scalar
 
     def __init__(self, dispersion: Any = 1.0, *, nodes: int = 20):
-        self.log_dispersion = positive_log("dispersion", dispersion)
+        self.log_dispersion = as_logs("dispersion", dispersion)
         self.nodes = nodes
 
     @property
