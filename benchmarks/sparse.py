@@ -4,10 +4,11 @@
 
 Everything is measured in one process with one thread, in CPU time, in interleaved
 rounds; ratios are medians over the rounds, with their quartiles. `bare` is the faster
-of the two ways of benchmarks/bare.py at each size. Memory is what XLA sets aside for
-the compiled call. The batch has 256 rows for `small` and 1024 for the others. The last
-two ratios are of steps on q alone, in the coordinates (m, Cholesky factor of S): the
-natural gradient (`ngd`) and the step in θ (`mirror_descent`) against Adam.
+of the two ways of benchmarks/bare.py at each size. Memory is the peak of a fresh
+process that takes three steps; beside it, what XLA sets aside for the compiled call. The
+batch has 256 rows for `small` and 1024 for the others. The last two ratios are of steps
+on q alone, in the coordinates (m, Cholesky factor of S): the natural gradient (`ngd`)
+and the step in θ (`mirror_descent`) against Adam.
 """
 
 import os
@@ -19,6 +20,9 @@ os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
 
 import argparse  # noqa: E402
 import csv  # noqa: E402
+import resource  # noqa: E402
+import subprocess  # noqa: E402
+import sys  # noqa: E402
 import time  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
@@ -162,6 +166,22 @@ def measure(name: str, rounds: int) -> dict[str, Any]:
     return report(name, data, times, memory, seconds)
 
 
+def peak(name: str, who: str) -> float:
+    """The peak memory in MB of a process that does one thing only."""
+    command = [sys.executable, __file__, name, "--peak", who]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    return float(run.stdout.split()[-1])
+
+
+def show_peak(name: str, who: str) -> None:
+    data = workload(name)
+    x, y = jnp.asarray(data["x"]), jnp.asarray(data["y"])
+    call, carry = ours(data, 3) if who == "ours" else bare.runner(data, 3, who)
+    carry = jax.tree.map(lambda a: a + 0 if eqx.is_inexact_array(a) else a, carry)
+    jax.block_until_ready(call(carry, x, y))
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
 def report(name, data, times, memory, seconds) -> dict[str, Any]:
     bares = [who for who in times if who.startswith("bare")]
     best = min(bares, key=lambda who: np.median(times[who]))
@@ -169,18 +189,21 @@ def report(name, data, times, memory, seconds) -> dict[str, Any]:
     adam = np.array(times["Adam, q alone"])
     mirror = np.median(np.array(times["natural, q alone"]) / adam)
     direction = np.median(np.array(times["ngd, q alone"]) / adam)
+    way = best.removeprefix("bare, ")
+    share = peak(name, "ours") / peak(name, way)
     low, middle, high = np.quantile(ratio, [0.25, 0.5, 0.75])
     row = {
         "workload": name,
         "inducing": data["inducing"],
         "batch": data["batch"],
         "bare, ms": round(1e3 * float(np.median(times[best])), 2),
-        "bare is": best.removeprefix("bare, "),
+        "bare is": way,
         "natgrad / bare": round(float(middle), 2),
         "quartiles": f"{low:.2f} to {high:.2f}",
         "mirror_descent / Adam": round(float(mirror), 2),
         "ngd / Adam": round(float(direction), 2),
-        "memory / bare": round(memory["natural + Adam"] / memory[best], 2),
+        "memory / bare": round(share, 2),
+        "XLA's / bare": round(memory["natural + Adam"] / memory[best], 2),
         "compile, s": round(seconds["natural + Adam"], 1),
         "bare compile, s": round(seconds[best], 1),
     }
@@ -193,8 +216,12 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=list(SHAPES))
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--peak", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
+    if arguments.peak:
+        show_peak(arguments.names[0], arguments.peak)
+        return
     rows = [measure(name, arguments.rounds) for name in arguments.names]
     if arguments.out is not None:
         path = arguments.out / "sparse.csv"

@@ -96,9 +96,9 @@ def bands(ax: Axes, at: np.ndarray, quantiles: np.ndarray, step: Any = None) -> 
     fill: dict[str, Any] = {"color": ACCENT, "lw": 0, "step": step}
     ax.fill_between(at[:, 0], low, high, alpha=0.16, **fill)
     ax.fill_between(at[:, 0], lower, upper, alpha=0.26, **fill)
-    ax.plot(
-        at[:, 0], middle, color=ACCENT, lw=1.8, label="median, bands of 50 % and 90 %"
-    )
+    style: Any = "default" if step is None else "steps-mid"
+    label = "median, 50 % and 90 %"
+    ax.plot(at[:, 0], middle, color=ACCENT, lw=1.8, drawstyle=style, label=label)
 
 
 def beside(ax: Axes, at: np.ndarray, quantiles: np.ndarray, name: str) -> None:
@@ -171,13 +171,12 @@ def student_t(ax: Axes, rng: np.random.Generator) -> None:
     y = np.where(is_outlier, y + rng.choice([-1, 1.6], len(x)) * rng.gamma(9, 0.25), y)
     predictor = fit(x, y, likelihoods.StudentT(0.2, 3.0), kernels.RBF())
     plain = fit(x, y, likelihoods.Gaussian(0.1), kernels.RBF())
-    at = grid(x)
+    at, fine = grid(x, 32), grid(x, 200)
     bands(ax, at, predictor.quantiles(at, LEVELS))
-    quantiles = plain.quantiles(at, LEVELS)
-    beside(ax, at, quantiles, "Gaussian")
+    beside(ax, fine, plain.quantiles(fine, LEVELS), "Gaussian")
     dots(ax, x, y)
     ticks(ax, predictor)
-    labels(ax, "x", "y", "upper right")
+    labels(ax, "x", "y", (0.13, 0.85))
 
 
 def heteroskedastic(ax: Axes, rng: np.random.Generator) -> None:
@@ -234,7 +233,7 @@ def bernoulli(ax: Axes, rng: np.random.Generator) -> None:
     ax.plot(at[:, 0], other, color=OTHER, lw=0.9, ls=(0, (4, 3)), label="logit, mean")
     dots(ax, x, y + rng.uniform(-0.03, 0.03, len(x)))
     ticks(ax, probit)
-    labels(ax, "x", "P(y = 1)", (0.33, 0.72))
+    labels(ax, "x", "P(y = 1)", (0.345, 0.72))
 
 
 def ordinal(ax: Axes, rng: np.random.Generator) -> None:
@@ -334,7 +333,7 @@ FIGURES: dict[str, Callable[[Axes, np.random.Generator], None]] = {
     "negative_binomial": negative_binomial,
 }
 
-STYLE = {
+STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.linewidth": 0.6,

@@ -121,20 +121,20 @@ def mirrored(lower: Matrix) -> Matrix:
     return jnp.tril(lower) + jnp.tril(lower, -1).mT
 
 
-def inverse_cholesky(matrix: Matrix) -> Matrix:
+def inverse_cholesky(matrix: Matrix, leaf: int = LEAF) -> Matrix:
     """L⁻¹ of the Cholesky factor L, NaN where there is none.
 
-    By halves, so that all but the smallest blocks are plain products: XLA's triangular
-    solve with as many right-hand sides takes two to three times as long.
+    By halves, so that all but the leaves are plain products: XLA's triangular solve
+    with as many right-hand sides takes two to three times as long.
     """
     size = matrix.shape[-1]
-    if size <= LEAF:
+    if size <= leaf:
         return _each(_inverse_of_leaf, matrix)
     # Halves of whole leaves, or a leaf would be cut by every level of the recursion.
-    k = -(-size // (2 * LEAF)) * LEAF if size > 2 * LEAF else size // 2
-    top = inverse_cholesky(matrix[..., :k, :k])
+    k = -(-size // (2 * leaf)) * leaf if size > 2 * leaf else size // 2
+    top = inverse_cholesky(matrix[..., :k, :k], leaf)
     corner = matrix[..., k:, :k] @ top.mT
-    bottom = inverse_cholesky(matrix[..., k:, k:] - corner @ corner.mT)
+    bottom = inverse_cholesky(matrix[..., k:, k:] - corner @ corner.mT, leaf)
     return _lower_blocks(top, -(bottom @ (corner @ top)), bottom)
 
 

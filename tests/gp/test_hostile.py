@@ -183,23 +183,23 @@ def program(name: str) -> Callable[[Data], Report]:
         batch = Batch(data.x, data.y)
         loss = lambda model: -elbo(model, batch)
 
-        def step(model: SparseGP, _: Any) -> tuple[SparseGP, Report]:
+        def step(model: Any, _: Any) -> tuple[Any, Report]:
             value, grads = jax.value_and_grad(loss)(model)
             updates, _ = TX.update(
                 grads, TX.init(model), model, value=value, grad=grads, value_fn=loss
             )
             predictor = prediction._condition(model)
-            latent = [jnp.moveaxis(a, -1, 0) for a in predictor.latent_at(data.x)]
+            mean, var = (jnp.moveaxis(a, -1, 0) for a in predictor.latent_at(data.x))
             moments = ()
             if not isinstance(likelihood, likelihoods.RobustMax | likelihoods.Softmax):
-                moments = jax.vmap(likelihood.moments)(*latent)
-            log_size = 2 * (latent[0] + latent[1]).reshape((ROWS, -1)).max(1) + 10
+                moments = jax.vmap(likelihood.moments)(mean, var)
+            log_size = 2 * (mean + var).reshape((ROWS, -1)).max(1) + 10
             is_beyond = log_size > math.log(jnp.finfo(data.x.dtype).max)
-            log_density = jax.vmap(likelihood.log_predictive)(*latent, data.y)
+            log_density = jax.vmap(likelihood.log_predictive)(mean, var, data.y)
             return optax.apply_updates(model, updates), Report(
                 value,
                 grads,
-                latent,
+                (mean, var),
                 moments,
                 is_beyond & family.is_exponential,
                 log_density,

@@ -149,7 +149,8 @@ def terms(
             scale = jnp.sqrt(nu / jax.random.gamma(second_key, nu, (num,), dtype))
         case RationalQuadratic():
             alpha = kernel.alpha.astype(dtype)
-            scale = jnp.sqrt(jax.random.gamma(second_key, alpha, (num,)) / alpha)
+            draws = jax.random.gamma(second_key, alpha, (num,), dtype)
+            scale = jnp.sqrt(draws / alpha)
         case _:
             raise _refused(type(kernel).__name__)
     frequency = jax.random.normal(first_key, (width, num), dtype) * scale[None, :]

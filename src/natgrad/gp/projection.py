@@ -71,8 +71,10 @@ def factorized(matrix: Matrix, scale: Scalar | None = None) -> Factor:
         return ~is_factor & (factor.jitter < most / 2)
 
     def raised(factor: Factor) -> Factor:
+        # Seldom run, so that a program half as long is worth more than its time.
         more = 10 * factor.jitter
-        return Factor(inverse_cholesky(jittered(matrix, more, scale)), more)
+        inverse = inverse_cholesky(jittered(matrix, more, scale), matrix.shape[-1])
+        return Factor(inverse, more)
 
     return lax.while_loop(is_failed, raised, first)
 
