@@ -5,10 +5,10 @@
 Everything is measured in one process with one thread, in CPU time, in interleaved
 rounds; ratios are medians over the rounds, with their quartiles. `bare` is the faster
 of the two ways of benchmarks/bare.py at each size. Memory is the peak of a fresh
-process that takes three steps; beside it, what XLA sets aside for the compiled call. The
-batch has 256 rows for `small` and 1024 for the others. The last two ratios are of steps
-on q alone, in the coordinates (m, Cholesky factor of S): the natural gradient (`ngd`)
-and the step in θ (`mirror_descent`) against Adam.
+process that takes three steps; beside it, what XLA sets aside for the compiled call.
+The batch has 256 rows for `small` and 1024 for the others. The last two ratios are of
+steps on q alone, in the coordinates (m, Cholesky factor of S): the natural gradient
+(`ngd`) and the step in θ (`mirror_descent`) against Adam.
 """
 
 import os
@@ -20,7 +20,6 @@ os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
 
 import argparse  # noqa: E402
 import csv  # noqa: E402
-import resource  # noqa: E402
 import subprocess  # noqa: E402
 import sys  # noqa: E402
 import time  # noqa: E402
@@ -179,7 +178,9 @@ def show_peak(name: str, who: str) -> None:
     call, carry = ours(data, 3) if who == "ours" else bare.runner(data, 3, who)
     carry = jax.tree.map(lambda a: a + 0 if eqx.is_inexact_array(a) else a, carry)
     jax.block_until_ready(call(carry, x, y))
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    # Not from getrusage, which counts the parent from before this program began.
+    status = Path("/proc/self/status").read_text()
+    print(int(status.split("VmHWM:")[1].split()[0]) / 1024)
 
 
 def report(name, data, times, memory, seconds) -> dict[str, Any]:

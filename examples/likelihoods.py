@@ -171,7 +171,7 @@ def student_t(ax: Axes, rng: np.random.Generator) -> None:
     y = np.where(is_outlier, y + rng.choice([-1, 1.6], len(x)) * rng.gamma(9, 0.25), y)
     predictor = fit(x, y, likelihoods.StudentT(0.2, 3.0), kernels.RBF())
     plain = fit(x, y, likelihoods.Gaussian(0.1), kernels.RBF())
-    at, fine = grid(x, 32), grid(x, 200)
+    at, fine = grid(x), grid(x, 200)
     bands(ax, at, predictor.quantiles(at, LEVELS))
     beside(ax, fine, plain.quantiles(fine, LEVELS), "Gaussian")
     dots(ax, x, y)

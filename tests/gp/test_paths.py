@@ -8,11 +8,11 @@ import pytest
 
 from natgrad.errors import InputError
 from natgrad.families.gaussian import Moments
-from natgrad.gp import Batch, SparseGP, condition, kernels, likelihoods, means
+from natgrad.gp import SparseGP, condition, kernels, likelihoods, means
 from natgrad.gp.paths import Features, paths, terms
 from natgrad.linalg import Sqrt
 from tests.gp.kernels import CASES, points
-from tests.gp.test_sparse import problem, some_posterior, stepped
+from tests.gp.test_sparse import problem, some_posterior
 
 
 REFUSED = {
@@ -99,10 +99,10 @@ def test_a_path_is_one_function_in_chunks_of_any_size(monkeypatch):
     np.testing.assert_allclose(drawn(x), whole, rtol=1e-9, atol=1e-12)
     at = eqx.filter_jit(lambda drawn, x: drawn.at(x))(drawn, jnp.asarray(x))
     np.testing.assert_allclose(at, whole, rtol=1e-9, atol=1e-12)
-    step = 1e-6 * jnp.ones((1, 2))
-    _, slope = jax.jvp(drawn.at, (jnp.asarray(x[:1]),), (step,))
-    moved = drawn.at(jnp.asarray(x[:1]) + step) - drawn.at(jnp.asarray(x[:1]))
-    np.testing.assert_allclose(moved, slope, rtol=1e-3, atol=1e-9)
+    one, step = jnp.asarray(x[:1]), jnp.full((1, 2), 1e-6)
+    slope_of = lambda drawn: jax.jvp(drawn.at, (one,), (step,))[1]
+    moved = drawn(one + step) - drawn(one)
+    np.testing.assert_allclose(moved, eqx.filter_jit(slope_of)(drawn), rtol=1e-3)
 
 
 def test_far_from_the_inducing_inputs_paths_are_draws_of_the_prior():
@@ -129,16 +129,15 @@ def test_paths_go_through_what_q_is_sure_of(is_whitened):
     np.testing.assert_allclose(f, np.broadcast_to(mean, f.shape), atol=1e-4)
 
 
-def test_a_fit_in_float32_has_paths_in_float32():
-    x, y = (a.astype(np.float32) for a in problem(30))
+def test_a_model_in_float32_has_paths_in_float32():
+    x = problem(30)[0].astype(np.float32)
     kernel = kernels.Matern52(0.8) + kernels.RationalQuadratic() * kernels.Periodic()
-    model = SparseGP(kernel, likelihoods.Gaussian(0.1), x[:8])
+    model = SparseGP(kernel, likelihoods.Gaussian(), x[:8], some_posterior(8, 2))
     model = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), model)
-    model = stepped(model, Batch(jnp.asarray(x), jnp.asarray(y)))
     f = paths(model, jax.random.key(0), 4, 64)(x)
-    assert f.dtype == np.float32 and np.isfinite(f).all()
     mean, var = condition(model).latent(x)
-    assert (np.abs(f - mean[None]) < 6 * np.sqrt(var)[None] + 0.05).all()
+    assert f.dtype == np.float32
+    assert (np.abs(f - mean[None]) < 6 * np.sqrt(var)[None]).all()
 
 
 @pytest.mark.parametrize("wrong", ["num", "features", "x"])

@@ -32,7 +32,7 @@ from natgrad.gp.kernels import (
     Separate,
     Sum,
 )
-from natgrad.gp.prediction import ENTRIES, Predictor, _chunks, condition
+from natgrad.gp.prediction import ENTRIES, Predictor, chunks, condition
 from natgrad.gp.sparse import SparseGP
 
 
@@ -220,7 +220,7 @@ class Paths(eqx.Module):
         rows = max(64, 2 ** int(np.log2(ENTRIES / per_row)))
         parts = [
             np.asarray(_at(self, jnp.asarray(chunk)))[..., :size]
-            for (chunk,), size in _chunks((x,), rows)
+            for (chunk,), size in chunks((x,), rows)
         ]
         return np.concatenate(parts, -1)
 

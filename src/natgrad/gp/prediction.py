@@ -84,7 +84,7 @@ class Predictor(eqx.Module):
         x = self._inputs(x)
         columns = (x, *(np.asarray(other) for other in others))
         parts = []
-        for chunk, size in _chunks(columns, self._chunk_rows()):
+        for chunk, size in chunks(columns, self._chunk_rows()):
             part = function(self, *map(jnp.asarray, chunk))
             parts.append(jax.tree.map(lambda a, size=size: np.asarray(a)[:size], part))
         return jax.tree.map(lambda *parts: np.concatenate(parts), *parts)
@@ -107,7 +107,8 @@ def condition(model: SparseGP) -> Predictor:
     """Readies a model for prediction."""
     predictor = _condition(model)
     jitter = float(predictor.jitter)
-    if not np.isfinite(np.asarray(predictor.spreading)).all():
+    shared = (predictor.weights, predictor.spreading)
+    if not all(np.isfinite(np.asarray(array)).all() for array in shared):
         raise FitError(
             "the posterior, or the kernel matrix of the inducing inputs with "
             f"{jitter:.0e} of its diagonal added, is not positive definite and finite; "
@@ -196,7 +197,7 @@ def _targets(predictor: Predictor, key: Array, f: Array) -> Array:
     return jax.vmap(each)(keys, f)
 
 
-def _chunks(
+def chunks(
     columns: tuple[np.ndarray, ...], rows: int
 ) -> Iterator[tuple[tuple[np.ndarray, ...], int]]:
     """Cuts columns into chunks of few different sizes, the last filled up."""

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import logsumexp
+from jax import lax
 from jaxtyping import Array, Float, Num, PRNGKeyArray
 
 from natgrad.errors import InputError
@@ -113,7 +113,7 @@ class AbstractNumerical(AbstractLikelihood):
     def log_predictive(self, mean: Latent, var: Latent, y: Target) -> Scalar:
         points, log_weights = self.predictive_rule()
         log_probs = jax.vmap(lambda f: self.log_prob(f, y))(spread(mean, var, points))
-        return logsumexp(log_probs + jnp.asarray(log_weights, log_probs.dtype))
+        return log_sum_exp(log_probs + jnp.asarray(log_weights, log_probs.dtype))
 
     def moments(self, mean: Latent, var: Latent) -> tuple[Scalar, Scalar]:
         rule = self.predictive_rule()
@@ -185,6 +185,19 @@ def expectation(
     points, log_weights = rule
     values = jax.vmap(function)(spread(mean, var, points))
     return jnp.sum(values * jnp.asarray(np.exp(log_weights), values.dtype))
+
+
+def log_sum_exp(values: Float[Array, " K"]) -> Scalar:
+    """log Σ exp, finite wherever the largest value is."""
+    peak = lax.stop_gradient(values.max())
+    is_held = jnp.isfinite(peak)
+    shift = jnp.where(is_held, peak, 0)
+    gaps = values - shift
+    # XLA may compute the values twice and round them differently, and a unit in the
+    # last place of a large one is a large gap. Of the true gaps none is positive.
+    total = jnp.exp(jnp.where(gaps > 0, 0, gaps)).sum()
+    least = float(jnp.finfo(values.dtype).tiny)
+    return shift + jnp.log(jnp.where(is_held & (total < least), least, total))
 
 
 def require(good: np.ndarray, y: np.ndarray, rule: str) -> None:
