@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 
+pytestmark = pytest.mark.slow
+
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 

@@ -27,6 +27,9 @@ from natgrad.families import (
 from natgrad.guarded import FLOOR, HALVINGS, SHARE, UNTESTED, WEIGHT
 
 
+pytestmark = pytest.mark.slow
+
+
 TX: Any = natgrad.guarded_ngd()
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 small_gp = SimpleNamespace(**runpy.run_path(str(EXPERIMENTS / "small_gp.py")))

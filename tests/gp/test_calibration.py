@@ -14,6 +14,9 @@ import numpy as np
 import pytest
 
 
+pytestmark = pytest.mark.slow
+
+
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 calibration = SimpleNamespace(**runpy.run_path(str(EXPERIMENTS / "calibration.py")))
 

@@ -33,6 +33,9 @@ from natgrad.gp.kernels import (
 )
 
 
+pytestmark = pytest.mark.slow
+
+
 RNG = np.random.default_rng(0)
 X, Z = RNG.normal(size=(6, 2)), RNG.normal(size=(4, 2))
 EACH = np.asarray([0.6, 1.3])

@@ -42,6 +42,9 @@ from natgrad.gp import (
 from natgrad.linalg import Sqrt
 
 
+pytestmark = pytest.mark.slow
+
+
 ROWS, INDUCING, CASES, EXAMPLES = 12, 6, 20, 5
 TX: Any = natgrad.on_distributions(natgrad.guarded_ngd())
 

@@ -16,6 +16,9 @@ from natgrad.gp import inducing
 from natgrad.gp.kernels import RBF, Linear, OnInputs, Separate
 
 
+pytestmark = pytest.mark.slow
+
+
 WAYS = {
     "k_means": inducing.k_means,
     "random": inducing.random,

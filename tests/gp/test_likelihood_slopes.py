@@ -14,6 +14,9 @@ from jax.flatten_util import ravel_pytree
 from tests.gp.likelihoods import LIKELIHOODS, OURS, cases, rows, size
 
 
+pytestmark = pytest.mark.slow
+
+
 LOG_CONCAVE = [
     "Gaussian",
     "Gamma",

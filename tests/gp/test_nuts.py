@@ -22,6 +22,9 @@ from natgrad.gp import Batch, SparseGP, kernels, likelihoods, projected_elbo
 from natgrad.gp.sparse import marginals
 
 
+pytestmark = pytest.mark.slow
+
+
 REFERENCES = Path(__file__).parents[1] / "references"
 SETTINGS = json.loads((REFERENCES / "nuts.json").read_text())["settings"]
 NUTS = dict(np.load(REFERENCES / "nuts.npz"))
