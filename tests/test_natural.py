@@ -3,6 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import optax
@@ -396,3 +397,21 @@ def test_the_guarded_step_takes_that_step_by_itself_in_all_coordinates(family):
 def test_positive_numbers_may_be_stored_in_any_way():
     for storage in (Plain(jnp.asarray(1.0)), Log(jnp.asarray(0.0))):
         assert_close(storage.at(jnp.asarray(1e-8)).value(), jnp.asarray(1e-8))
+
+
+def test_mirror_descent_follows_its_schedule_and_moves_distributions_only():
+    q = gaussian.Moments(jnp.zeros(2), Sqrt(jnp.eye(2)))
+    params = {"q": q, "other": jnp.ones(3)}
+    slope = gaussian.Statistics(jnp.ones(2), jnp.eye(2))
+    grads = {"q": slope, "other": jnp.ones(3)}
+    tx = natgrad.mirror_descent(natgrad.log_linear(0.1, 0.4, 2))
+    state = tx.init(params)
+    for size in (0.1, 0.2, 0.4):
+        updates, state = tx.update(grads, state, params)
+        moved = optax.apply_updates(params, updates)
+        expected = q.stepped(slope, jnp.asarray(size, float))
+        np.testing.assert_allclose(moved["q"].mean, expected.mean, rtol=1e-12)
+        np.testing.assert_allclose(moved["q"].cov.root, expected.cov.root, rtol=1e-12)
+        np.testing.assert_array_equal(moved["other"], params["other"])
+    with pytest.raises(ValueError, match="needs the parameters"):
+        tx.update(grads, state)

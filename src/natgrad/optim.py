@@ -31,8 +31,10 @@ def mirror_descent(
 
     `ngd` adds the natural gradient to the coordinates, and its path depends on them
     beyond first order. This one takes the step θ − size · ∂L/∂η, which is the same
-    distribution in all coordinates and solves a conjugate model with size 1 in any.
-    Leaves that belong to no distribution are left still.
+    distribution in all coordinates and solves a conjugate model with size 1 in any. A
+    step too long for a loss that is not conjugate can leave the family, and is then not
+    finite: `guarded_ngd` takes the same steps with a test. Leaves that belong to no
+    distribution are left still.
     """
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:

@@ -9,7 +9,7 @@ import pytest
 from natgrad.errors import InputError
 from natgrad.families.gaussian import Moments
 from natgrad.gp import SparseGP, condition, kernels, likelihoods, means
-from natgrad.gp.paths import Features, paths, terms
+from natgrad.gp.paths import Features, draw_paths, terms
 from natgrad.linalg import Sqrt
 from tests.gp.kernels import CASES, points
 from tests.gp.test_sparse import problem, some_posterior
@@ -55,7 +55,7 @@ def test_kernels_without_waves_are_refused_by_name(name):
     kernel = kernels.RBF() + CASES[name][0]
     model = SparseGP(kernel, likelihoods.Gaussian(), points().z)
     with pytest.raises(InputError, match=f"{REFUSED[name]}.*sample_latent"):
-        paths(model, jax.random.key(0), 2)
+        draw_paths(model, jax.random.key(0), 2)
 
 
 def case(name: str) -> SparseGP:
@@ -78,7 +78,7 @@ def test_paths_have_the_moments_of_the_posterior(name):
     num, features = 2000, 256
     predictor = condition(case(name))
     x = problem(30)[0][8:14] + 0.05
-    f = paths(predictor, jax.random.key(1), num, features)(x)
+    f = draw_paths(predictor, jax.random.key(1), num, features)(x)
     mean, var = predictor.latent(x)
     assert f.shape == (num, *mean.T.shape)
     # Five deviations of the draws, and of the features with the prior variance.
@@ -92,7 +92,7 @@ def test_paths_have_the_moments_of_the_posterior(name):
 
 
 def test_a_path_is_one_function_in_chunks_of_any_size(monkeypatch):
-    drawn = paths(case("separate"), jax.random.key(1), 3, 16)
+    drawn = draw_paths(case("separate"), jax.random.key(1), 3, 16)
     x = np.random.default_rng(0).uniform(-3, 3, (200, 2))
     whole = drawn(x)
     assert whole.shape == (3, 2, 200)
@@ -110,7 +110,7 @@ def test_a_path_is_one_function_in_chunks_of_any_size(monkeypatch):
 
 def test_far_from_the_inducing_inputs_paths_are_draws_of_the_prior():
     num, features = 2000, 256
-    drawn = paths(case("whitened"), jax.random.key(3), num, features)
+    drawn = draw_paths(case("whitened"), jax.random.key(3), num, features)
     f = drawn(np.asarray([[60.0, 40.0], [60.5, 40.0], [-90.0, 10.0]]))
     gram = case("whitened").kernel(
         jnp.asarray([[0.0, 0.0], [0.5, 0.0], [99.0, 0.0]]), jnp.zeros((1, 2))
@@ -126,7 +126,7 @@ def test_paths_go_through_what_q_is_sure_of(is_whitened):
     model = case("whitened" if is_whitened else "not whitened")
     sure = Moments(model.posterior.location(), Sqrt(1e-7 * jnp.eye(8)))
     model = eqx.tree_at(lambda m: m.posterior, model, sure)
-    f = paths(model, jax.random.key(4), 5)(model.inducing)
+    f = draw_paths(model, jax.random.key(4), 5)(model.inducing)
     mean, _ = condition(model).latent(model.inducing)
     # The kernel matrix has a jitter of 1e-10, which is noise of 1e-5.
     np.testing.assert_allclose(f, np.broadcast_to(mean, f.shape), atol=1e-4)
@@ -137,7 +137,7 @@ def test_a_model_in_float32_has_paths_in_float32():
     kernel = kernels.Matern52(0.8) + kernels.RationalQuadratic() * kernels.Periodic()
     model = SparseGP(kernel, likelihoods.Gaussian(), x[:8], some_posterior(8, 2))
     model = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), model)
-    f = paths(model, jax.random.key(0), 4, 64)(x)
+    f = draw_paths(model, jax.random.key(0), 4, 64)(x)
     mean, var = condition(model).latent(x)
     assert f.dtype == np.float32
     assert (np.abs(f - mean[None]) < 6 * np.sqrt(var)[None]).all()
@@ -148,4 +148,4 @@ def test_wrong_numbers_and_shapes_are_refused(wrong):
     model, key = case("whitened"), jax.random.key(0)
     with pytest.raises(InputError, match=f"{wrong} "):
         num, features = (0 if wrong == name else 2 for name in ("num", "features"))
-        paths(model, key, num, features)(np.zeros((2, 3)))
+        draw_paths(model, key, num, features)(np.zeros((2, 3)))

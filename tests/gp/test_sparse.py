@@ -350,3 +350,24 @@ def test_joint_draws_have_the_moments_of_the_posterior():
     cov = gram(kernel, x, x) - a.T @ a + a.T @ np.asarray(q.covariance()) @ a
     np.testing.assert_allclose(np.cov(draws.T), cov, atol=5 * var.max() / 200)
     assert predictor.sample(jax.random.key(1), x, 3).shape == (3, 6)
+
+
+@pytest.mark.parametrize("form", ["whitened", "not whitened"])
+def test_hyperparameter_slopes_are_those_of_differences(form):
+    forms, batch = models("Student-t")
+    model = forms[form]
+    sites = sites_of(model)
+    step = 1e-5
+    moved = lambda size: eqx.tree_at(
+        lambda model: (model.kernel.log_variance, model.inducing),
+        model,
+        (model.kernel.log_variance + size, model.inducing + size),
+    )
+    for bound in (
+        lambda model: elbo(model, batch, 90),
+        lambda model: dual_elbo(model, sites, batch, 90),
+    ):
+        value, grads = jax.jit(jax.value_and_grad(bound))(model)
+        slope = grads.kernel.log_variance + grads.inducing.sum()
+        expected = (bound(moved(step)) - bound(moved(-step))) / (2 * step)
+        np.testing.assert_allclose(slope, expected, rtol=1e-6)

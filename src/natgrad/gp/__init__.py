@@ -8,7 +8,7 @@ from natgrad.gp import (
     means as means,
 )
 from natgrad.gp.foreign import as_kernel as as_kernel
-from natgrad.gp.paths import Paths as Paths, paths as paths
+from natgrad.gp.paths import Paths as Paths, draw_paths as draw_paths
 from natgrad.gp.prediction import Predictor as Predictor, condition as condition
 from natgrad.gp.sites import (
     Sites as Sites,

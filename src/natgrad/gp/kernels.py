@@ -87,7 +87,7 @@ class AbstractStationary(AbstractKernel):
     log_variance: Float[Array, "..."]
 
     def __init__(self, lengthscale: Numbers = 1.0, variance: Numbers = 1.0):
-        self.log_lengthscale = as_logs("lengthscale", lengthscale)
+        self.log_lengthscale = as_logs("lengthscale", lengthscale, is_list=True)
         self.log_variance = as_logs("variance", variance)
 
     @property
@@ -183,7 +183,7 @@ class Periodic(AbstractStationary):
         self, lengthscale: Numbers = 1.0, variance: Numbers = 1.0, period: Numbers = 1.0
     ):
         super().__init__(lengthscale, variance)
-        self.log_period = as_logs("period", period)
+        self.log_period = as_logs("period", period, is_list=True)
 
     @property
     def period(self) -> Array:
@@ -216,7 +216,7 @@ class Linear(AbstractKernel):
     log_variance: Float[Array, "..."]
 
     def __init__(self, variance: Numbers = 1.0):
-        self.log_variance = as_logs("variance", variance)
+        self.log_variance = as_logs("variance", variance, is_list=True)
 
     @property
     def variance(self) -> Array:
@@ -248,7 +248,7 @@ class Polynomial(AbstractKernel):
     ):
         if degree < 1:
             raise InputError(f"degree is {degree}; it should be at least 1")
-        self.log_lengthscale = as_logs("lengthscale", lengthscale)
+        self.log_lengthscale = as_logs("lengthscale", lengthscale, is_list=True)
         self.log_variance = as_logs("variance", variance)
         self.log_offset = as_logs("offset", offset)
         self.degree = int(degree)
@@ -321,6 +321,15 @@ class Product(AbstractKernel):
         return self.first.diag(x) * self.second.diag(x)
 
 
+def _own(kernel: object) -> AbstractKernel:
+    if isinstance(kernel, AbstractKernel):
+        return kernel
+    raise InputError(
+        f"{type(kernel).__name__} is not a kernel of natgrad; "
+        "make it one by natgrad.gp.as_kernel first"
+    )
+
+
 class OnInputs(AbstractKernel):
     """A kernel that sees some columns of the inputs, in the order given."""
 
@@ -328,7 +337,7 @@ class OnInputs(AbstractKernel):
     columns: tuple[int, ...] = eqx.field(static=True)
 
     def __init__(self, kernel: AbstractKernel, columns: Iterable[int]):
-        self.kernel = kernel
+        self.kernel = _own(kernel)
         self.columns = tuple(map(int, columns))
 
     def __check_init__(self):
@@ -363,7 +372,7 @@ class Separate(AbstractKernel):
     kernels: tuple[AbstractKernel, ...]
 
     def __init__(self, kernels: Iterable[AbstractKernel]):
-        self.kernels = tuple(kernels)
+        self.kernels = tuple(map(_own, kernels))
 
     def __check_init__(self):
         if not self.kernels:

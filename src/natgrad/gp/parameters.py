@@ -23,9 +23,12 @@ def as_floats(value: Numbers) -> Float[Array, "..."]:
     return jnp.asarray(array, dtype=array.dtype)
 
 
-def as_logs(name: str, value: Numbers) -> Float[Array, "..."]:
-    """The logarithms of positive numbers."""
+def as_logs(name: str, value: Numbers, is_list: bool = False) -> Float[Array, "..."]:
+    """The logarithm of a positive number, or of a list of them where that is meant."""
     array = as_floats(value)
+    if array.ndim > is_list:
+        kind = "one number or a list of them" if is_list else "one number"
+        raise InputError(f"{name} has shape {list(array.shape)}; it should be {kind}")
     if not isinstance(array, Tracer):
         concrete = np.asarray(array)
         if not (np.isfinite(concrete) & (concrete > 0)).all():

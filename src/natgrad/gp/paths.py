@@ -249,7 +249,7 @@ def _waves(
     return jnp.stack(each, 1) if separate else each[0]
 
 
-def paths(
+def draw_paths(
     source: Predictor | SparseGP, key: PRNGKeyArray, num: int, features: int = 1024
 ) -> Paths:
     """Draws `num` functions from the posterior of a model, as sums of random waves.

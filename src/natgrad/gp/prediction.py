@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from natgrad.errors import FitError, InputError, NumericalWarning
@@ -25,7 +26,7 @@ class Predictor(eqx.Module):
 
     The mean at x is k(x, Z) `weights`, and its variance k(x, x) − |`whitening` k|² +
     |`spreading` k|², with k = k(Z, x). Inputs are taken and answers given as NumPy
-    arrays of any number of rows; `latent_at` is the same for use inside `jax.jit`.
+    arrays of any number of rows; `latent_at` is for use in a function that is jitted.
     """
 
     model: SparseGP
@@ -59,17 +60,23 @@ class Predictor(eqx.Module):
 
     def quantiles(self, x: Any, levels: Any) -> np.ndarray:
         """What the target does not exceed with given probabilities, [N, levels]."""
-        levels = jnp.asarray(levels, self.weights.dtype)
+        levels = jnp.atleast_1d(jnp.asarray(levels, self.weights.dtype))
+        if levels.ndim > 1 or not ((levels > 0) & (levels < 1)).all():
+            raise InputError(
+                f"levels is {levels}; it should be numbers between 0 and 1"
+            )
         return self._rows(lambda model, x: _quantiles(model, x, levels), x)
 
     def log_density(self, x: Any, y: Any) -> np.ndarray:
         """The logarithm of the predictive density of each target."""
+        self.model.likelihood.check(np.asarray(y))
         return self._rows(_log_density, x, y)
 
     def sample_latent(self, key: PRNGKeyArray, x: Any, num: int = 1) -> np.ndarray:
         """Draws of the latent functions at all rows of x jointly, [num, ..., N].
 
-        They are exact and take the cube of the number of rows.
+        They are exact but for jitter on the rows' own covariance, N times the rounding
+        of their type, and take the cube of the number of rows.
         """
         return np.asarray(_joint_draws(self, key, self._inputs(x), num))
 
@@ -83,6 +90,12 @@ class Predictor(eqx.Module):
         """Applies a function of some rows to all of them, chunk by chunk."""
         x = self._inputs(x)
         columns = (x, *(np.asarray(other) for other in others))
+        for column in columns[1:]:
+            if column.shape != x.shape[:1]:
+                raise InputError(
+                    f"y has shape {list(column.shape)}; it should be one target for "
+                    f"each of the {len(x)} rows of x, [{len(x)}]"
+                )
         parts = []
         for chunk, size in chunks(columns, self._chunk_rows()):
             part = function(self, *map(jnp.asarray, chunk))
@@ -99,13 +112,20 @@ class Predictor(eqx.Module):
         return x
 
     def _chunk_rows(self) -> int:
-        per_row = self.weights.size + self.model.inducing.shape[-1]
+        points = self.model.likelihood.points * (self.model.likelihood.latents or 1)
+        per_row = max(self.weights.size, points) + self.model.inducing.shape[-1]
         return max(64, 2 ** int(np.log2(ENTRIES / per_row)))
 
 
 def condition(model: SparseGP) -> Predictor:
-    """Readies a model for prediction."""
+    """Readies a model for prediction.
+
+    Inside `jax.jit` or `jax.vmap` nothing can be raised: what could not be solved is
+    NaN, and `jitter` is there to be looked at.
+    """
     predictor = _condition(model)
+    if isinstance(predictor.jitter, Tracer):
+        return predictor
     jitter = float(predictor.jitter)
     shared = (predictor.weights, predictor.spreading)
     if not all(np.isfinite(np.asarray(array)).all() for array in shared):

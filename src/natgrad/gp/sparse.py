@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
@@ -16,6 +17,7 @@ from natgrad.gp.foreign import as_kernel
 from natgrad.gp.kernels import AbstractKernel, Separate
 from natgrad.gp.likelihoods import AbstractLikelihood
 from natgrad.gp.means import AbstractMean, Zero
+from natgrad.gp.parameters import as_floats
 from natgrad.gp.projection import factorized, inverse_factor, jittered, project
 from natgrad.linalg import Sqrt
 from natgrad.triangular import Vector, lower_apply
@@ -57,10 +59,19 @@ class SparseGP(eqx.Module):
     ):
         self.kernel = as_kernel(kernel)
         self.likelihood = likelihood
-        self.inducing = jnp.asarray(inducing)
+        # One type for all: the inducing inputs', or the kernel's where that is wider.
+        leaves = filter(eqx.is_inexact_array, jax.tree.leaves(self.kernel))
+        types = [leaf.dtype for leaf in (as_floats(inducing), *leaves)]
+        widest = np.result_type(*types)
+        self.inducing = jnp.asarray(inducing, widest)
         self.mean = Zero() if mean is None else mean
         self.is_whitened = is_whitened
         self.log_prior = log_prior
+        if self.inducing.ndim != 2:
+            raise InputError(
+                f"inducing has shape {list(self.inducing.shape)}; it should be rows of "
+                "inputs, [M, D]"
+            )
         self.posterior = self._prior() if posterior is None else posterior
         self._check()
 
@@ -80,12 +91,20 @@ class SparseGP(eqx.Module):
     def _check(self) -> None:
         latents, size = self.likelihood.latents, self.inducing.shape[-2]
         shape = (size,) if latents is None else (latents, size)
-        mean = jax.eval_shape(lambda: self.posterior.location())
-        if mean.shape != shape:
+        q = self.posterior
+        if not isinstance(q, AbstractGaussian):
             raise InputError(
-                f"the posterior has a mean of shape {list(mean.shape)}; with {size} "
-                f"inducing inputs and {latents or 'one'} latent function(s) of "
-                f"{type(self.likelihood).__name__} it should be {list(shape)}"
+                f"the posterior is a {type(q).__module__}.{type(q).__name__}; it "
+                "should be a full Gaussian, of natgrad.families.gaussian"
+            )
+        mean = jax.eval_shape(lambda: q.location()).shape
+        factor = jax.eval_shape(lambda: q.factor()).shape
+        if (mean, factor) != (shape, (*shape, size)):
+            raise InputError(
+                f"the posterior has a mean of shape {list(mean)} and a covariance of "
+                f"{list(factor)}; with {size} inducing inputs and {latents or 'one'} "
+                f"latent function(s) of {type(self.likelihood).__name__} they should "
+                f"be {list(shape)} and {[*shape, size]}"
             )
         number = len(self.kernel.kernels) if isinstance(self.kernel, Separate) else None
         if number is not None and number != latents:
@@ -97,6 +116,11 @@ class SparseGP(eqx.Module):
     def project(self, x: Float[Array, "B D"]) -> "Projection":
         """What the bound needs of the inputs; q does not enter."""
         z = self.inducing
+        x = jnp.asarray(x, z.dtype)
+        if x.ndim != 2 or x.shape[1] != z.shape[1]:
+            raise InputError(
+                f"x has shape {list(x.shape)}; it should be rows of {z.shape[1]} inputs"
+            )
         prior, cross = self.kernel(z, z), self.kernel(z, x)
         inverse = None if self.is_whitened else inverse_factor(prior)
         if inverse is None:
@@ -171,7 +195,9 @@ def elbo(
     """The evidence lower bound in nats, estimated from some of the rows.
 
     Without bias, if they are a random part of `num_data` rows; left out, the batch is
-    all there is. Rows count by their weights, and one of weight 0 does not count.
+    all there is. Rows count by their weights, and one of weight 0 does not count; then
+    `num_data` is the sum of all weights, and batches of unequal weight are unbiased
+    only in the long run.
     """
     return projected_elbo(model, model.project(batch.x), batch, num_data)
 
@@ -184,6 +210,11 @@ def projected_elbo(
     Inputs are projected once for all that is done with q at one set of hyperparameters.
     """
     mean, var = marginals(model.posterior, rows)
+    if jnp.shape(batch.y) != mean.shape[-1:]:
+        raise InputError(
+            f"y has shape {list(jnp.shape(batch.y))}; it should be one target for each "
+            f"of the {mean.shape[-1]} rows of x, [{mean.shape[-1]}]"
+        )
     expected = jax.vmap(model.likelihood.expected_log_prob, in_axes=(-1, -1, 0))
     fit = expected(mean, var, batch.y)
     if batch.weight is None:

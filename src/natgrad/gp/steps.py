@@ -38,7 +38,8 @@ def alternating(
     """The paper's scheme: `natural` moves q, then `ordinary` all else, on one batch.
 
     The batch is projected once for both, and for all trials of a guarded step. In the
-    second half only the hyperparameters are differentiated.
+    second half only the hyperparameters are differentiated; it is not taken where a
+    derivative is not finite.
     """
     natural = optax.with_extra_args_support(natural)
     ordinary = on_hyperparameters(ordinary)
@@ -74,7 +75,13 @@ def alternating(
         model = with_posterior(optax.apply_updates(q, updates))
         grads = _hyperparameter_gradient(loss, model, rows, pull_back)
         updates, ordinary_state = ordinary.update(grads, state.ordinary, model)
-        model = optax.apply_updates(model, updates)
+        # One bad row must not spoil what was learned: such a half step is not taken.
+        leaves = jax.tree.leaves(grads)
+        is_finite = jnp.stack([jnp.isfinite(leaf).all() for leaf in leaves]).all()
+        keep = lambda new, old: jnp.where(is_finite, new, old)
+        ordinary_state = jax.tree.map(keep, ordinary_state, state.ordinary)
+        moved = optax.apply_updates(model, updates)
+        model = jax.tree.map(keep, moved, model)
         return model, AlternatingState(natural_state, ordinary_state), -value
 
     return Alternating(init, step)

@@ -38,6 +38,11 @@ class AbstractLikelihood(eqx.Module):
         return None
 
     @property
+    def points(self) -> int:
+        """How many points of f a prediction of one row looks at."""
+        return PREDICTIVE_NODES
+
+    @property
     @abc.abstractmethod
     def how(self) -> str:
         """How `expected_log_prob` is computed."""
@@ -98,6 +103,10 @@ class AbstractNumerical(AbstractLikelihood):
     @abc.abstractmethod
     def predictive_rule(self) -> Rule:
         """For prediction."""
+
+    @property
+    def points(self) -> int:
+        return len(self.predictive_rule()[1])
 
     def conditional_moments(self, f: Latent) -> tuple[Scalar, Scalar]:
         """The mean and the variance of y given f."""
@@ -184,6 +193,11 @@ def expectation(
     """E[function(f)] for f ~ N(mean, var)."""
     points, log_weights = rule
     values = jax.vmap(function)(spread(mean, var, points))
+    if values.ndim != 1:
+        raise InputError(
+            f"log p(y | f) of one row has shape {list(values.shape[1:])}; it should be "
+            "one number"
+        )
     return jnp.sum(values * jnp.asarray(np.exp(log_weights), values.dtype))
 
 

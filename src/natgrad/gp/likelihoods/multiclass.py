@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.nn import log_softmax
+from jax.nn import log_softmax, softmax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from natgrad.errors import InputError
@@ -20,7 +20,7 @@ from natgrad.gp.likelihoods.base import (
     Target,
     require_labels,
 )
-from natgrad.quadrature import deviation, gauss_hermite
+from natgrad.quadrature import deviation, gauss_hermite, spread
 from natgrad.special import hazard, ndtr
 
 
@@ -150,11 +150,13 @@ class Softmax(AbstractMonteCarlo):
 
     def log_prob(self, f: Latents, y: Target) -> Scalar:
         own = jnp.arange(self.classes) == y.astype(int)
-        return jnp.where(own, log_softmax(f), 0.0).sum()
+        log_prob = jnp.where(own, log_softmax(f), 0.0).sum()
+        return jnp.where(own.any(), log_prob, jnp.nan)
 
     def probabilities(self, mean: Latents, var: Latents) -> Latents:
-        log_prob = lambda y: self.log_predictive(mean, var, y)
-        return jnp.exp(jax.vmap(log_prob)(jnp.arange(self.classes)))
+        points, log_weights = self.predictive_rule()
+        weights = jnp.asarray(np.exp(log_weights), mean.dtype)
+        return weights @ softmax(spread(mean, var, points))
 
     def sample(self, key: PRNGKeyArray, f: Latents) -> Scalar:
         return jax.random.categorical(key, f).astype(f.dtype)
