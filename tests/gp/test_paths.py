@@ -98,7 +98,7 @@ def test_a_path_is_one_function_in_chunks_of_any_size(monkeypatch):
     assert whole.shape == (3, 2, 200)
     assert drawn(x[:0]).shape == (3, 2, 0)
     np.testing.assert_allclose(drawn(x[150:151]), whole[..., 150:151], rtol=1e-9)
-    monkeypatch.setattr("natgrad.gp.paths.ENTRIES", 64)
+    monkeypatch.setattr("natgrad.gp.prediction.ENTRIES", 64)
     np.testing.assert_allclose(drawn(x), whole, rtol=1e-9, atol=1e-12)
     at = eqx.filter_jit(lambda drawn, x: drawn.at(x))(drawn, jnp.asarray(x))
     np.testing.assert_allclose(at, whole, rtol=1e-9, atol=1e-12)

@@ -32,7 +32,7 @@ from natgrad.gp.kernels import (
     Separate,
     Sum,
 )
-from natgrad.gp.prediction import ENTRIES, Predictor, chunks, condition
+from natgrad.gp.prediction import Predictor, chunk_rows, chunks, condition
 from natgrad.gp.sparse import SparseGP
 
 
@@ -217,10 +217,9 @@ class Paths(eqx.Module):
             return np.zeros((*self.update.shape[:-1], 0), x.dtype)
         per_row = max(w.size // len(self.update) for w in self.weights)
         per_row = max(per_row, self.update.size)
-        rows = max(64, 2 ** int(np.log2(ENTRIES / per_row)))
         parts = [
             np.asarray(_at(self, jnp.asarray(chunk)))[..., :size]
-            for (chunk,), size in chunks((x,), rows)
+            for (chunk,), size in chunks((x,), chunk_rows(per_row))
         ]
         return np.concatenate(parts, -1)
 

@@ -114,7 +114,7 @@ class Predictor(eqx.Module):
     def _chunk_rows(self) -> int:
         points = self.model.likelihood.points * (self.model.likelihood.latents or 1)
         per_row = max(self.weights.size, points) + self.model.inducing.shape[-1]
-        return max(64, 2 ** int(np.log2(ENTRIES / per_row)))
+        return chunk_rows(per_row)
 
 
 def condition(model: SparseGP) -> Predictor:
@@ -215,6 +215,11 @@ def _targets(predictor: Predictor, key: Array, f: Array) -> Array:
     keys = jax.random.split(key, (num, rows))
     each = jax.vmap(predictor.model.likelihood.sample, in_axes=(0, -1))
     return jax.vmap(each)(keys, f)
+
+
+def chunk_rows(entries: int) -> int:
+    """How many rows a chunk has, if each row needs so many numbers: a power of two."""
+    return max(64, 2 ** int(np.log2(ENTRIES / entries)))
 
 
 def chunks(
