@@ -9,6 +9,7 @@ from natgrad.natural import (
     stay_inside as stay_inside,
 )
 from natgrad.optim import (
+    annealed as annealed,
     log_linear as log_linear,
     mirror_descent as mirror_descent,
     ngd as ngd,
@@ -16,3 +17,4 @@ from natgrad.optim import (
     on_hyperparameters as on_hyperparameters,
     split as split,
 )
+from natgrad.train.loop import Fitted as Fitted, fit as fit

@@ -1,5 +1,7 @@
 """What natgrad raises and warns of."""
 
+from typing import Any
+
 
 class NatgradError(Exception):
     """Any error of natgrad's own."""
@@ -10,7 +12,27 @@ class InputError(NatgradError, ValueError):
 
 
 class FitError(NatgradError, RuntimeError):
-    """A computation that could not be carried through."""
+    """A computation that could not be carried through.
+
+    If it was a run of training, `params` and `history` are what it had until then.
+    """
+
+    params: Any = None
+    history: Any = None
+
+
+class CheckpointError(NatgradError, OSError):
+    """A checkpoint that could not be written, or none that could be read.
+
+    If it was the last of a run, `params` and `history` are what the run gave.
+    """
+
+    params: Any = None
+    history: Any = None
+
+
+class CheckpointWarning(UserWarning):
+    """A checkpoint was damaged or could not be written, and the run went on."""
 
 
 class InputWarning(UserWarning):
@@ -19,3 +41,11 @@ class InputWarning(UserWarning):
 
 class NumericalWarning(UserWarning):
     """A matrix was near singular, and something was done about it."""
+
+
+class CorruptFileError(NatgradError, OSError):
+    """A file that is damaged, or is not what it says it is."""
+
+
+class IncompatibleFileError(NatgradError, ValueError):
+    """A sound file that this natgrad, as it is set up, cannot use."""

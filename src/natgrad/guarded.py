@@ -26,7 +26,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from natgrad.families.base import AbstractDistribution, is_distribution, is_live
-from natgrad.optim import bound
+from natgrad.optim import annealing, bound
 
 
 SHARE = 0.5
@@ -94,7 +94,9 @@ def guarded_ngd(
 
     `batch_fraction` is the part of the data that a minibatch holds. Left out, it is
     found whether the loss is noisy: then its value differs from the one this step saw
-    at the same place.
+    at the same place. While other parameters move, steps do not fall below a floor; if
+    `update` is told the `progress` of the run, from 0 to 1, the floor falls to 0 with
+    it, as their rate does under `annealed`.
     """
 
     if batch_fraction is not None and not 0 < batch_fraction <= 1:
@@ -119,6 +121,7 @@ def guarded_ngd(
         grad: Any = None,
         value_fn: Callable[..., Any] | None = None,
         rest: Any = None,
+        progress: Any = None,
         **extra: Any,
     ) -> tuple[Any, GuardedState]:
         if params is None or value_fn is None:
@@ -148,7 +151,7 @@ def guarded_ngd(
         gap = jnp.abs(value - state.value)
         is_noisy = state.is_noisy | (gap > math.sqrt(eps) * scale)
         noise = _noise(is_noisy, batch_fraction)
-        size = _first_size(state.steps, noise, is_joint)
+        size = _first_size(state.steps, noise, is_joint, progress)
 
         nodes, structure = jax.tree.flatten(params, is_leaf=is_distribution)
         grads = structure.flatten_up_to(updates if grad is None else grad)
@@ -190,10 +193,11 @@ def _noise(is_noisy: Array, batch_fraction: float | None) -> Array:
     return jnp.full((), 1.0 - batch_fraction)
 
 
-def _first_size(steps: Array, noise: Array, is_joint: Array) -> Array:
+def _first_size(steps: Array, noise: Array, is_joint: Array, progress: Any) -> Array:
     """The step tried first: 1, falling as the noise of the minibatches demands."""
     size = WEIGHT / (WEIGHT + noise * steps.astype(float))
-    return jnp.maximum(size, jnp.where(is_joint, FLOOR, 0))
+    floor = FLOOR if progress is None else FLOOR * annealing(progress).astype(float)
+    return jnp.maximum(size, jnp.where(is_joint, floor, 0))
 
 
 def _search(

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jaxtyping import Array, Float
 
 from natgrad.families.base import AbstractDistribution, is_distribution
 from natgrad.natural import map_distributions, scale_by_inverse_fisher
@@ -62,6 +63,31 @@ def mirror_descent(
 def log_linear(initial: float, final: float, steps: int) -> optax.Schedule:
     """The paper's schedule: log-linear from `initial` to `final`, then constant."""
     return optax.exponential_decay(initial, steps, final / initial, end_value=final)
+
+
+def annealing(progress: Any) -> Float[Array, ""]:
+    """Half a cosine, from 1 at the beginning of a run to 0 at its end."""
+    return (1 + jnp.cos(jnp.pi * jnp.clip(jnp.asarray(progress), 0, 1))) / 2
+
+
+def annealed(
+    tx: optax.GradientTransformation, rate: float
+) -> optax.GradientTransformationExtraArgs:
+    """Scales the updates of `tx`, such as `optax.scale_by_adam`, by a falling rate.
+
+    It is half a cosine in `progress`, the part of the run that is over, which `update`
+    is told: so a run of any length, in steps or in minutes, ends at rest.
+    """
+    inner = optax.with_extra_args_support(tx)
+
+    def update(
+        updates: Any, state: Any, params: Any = None, **extra: Any
+    ) -> tuple[Any, Any]:
+        scale = -rate * annealing(extra["progress"])
+        updates, state = inner.update(updates, state, params, **extra)
+        return jax.tree.map(lambda u: scale.astype(u.dtype) * u, updates), state
+
+    return optax.GradientTransformationExtraArgs(inner.init, update)
 
 
 class SplitState(NamedTuple):

@@ -110,3 +110,12 @@ def test_separate_kernels_of_one_lengthscale_share_their_distances():
     x, z = jnp.ones((N, D)), jnp.ones((M, D))
     separate = Separate([RBF(0.8), RBF(1.3), RBF(2.0)])
     assert products(jax.make_jaxpr(separate)(x, z).jaxpr) == [(M, N)]
+
+
+def test_a_far_row_costs_the_others_no_digits():
+    rng = np.random.default_rng(0)
+    near, z, weight = rng.standard_normal((5, 3)), rng.random((4, 3)), jnp.ones(3)
+    alone = squared_distance(jnp.asarray(z), jnp.asarray(near), weight)
+    far = np.vstack([near, np.full((1, 3), 1e8)])
+    beside = squared_distance(jnp.asarray(z), jnp.asarray(far), weight)
+    np.testing.assert_allclose(beside[:, :5], alone, rtol=1e-13)

@@ -71,14 +71,14 @@ scheme = alternating(natgrad.guarded_ngd(), optax.adam(0.01))
 step = jax.jit(scheme.step)
 for single in (model(bernoulli, z.astype("f4")), model(softmax, z.astype("f4"))):
     for rows in (x, x.astype("f4")):
-        moved, state, bound = step(single, scheme.init(single), Batch(rows, labels))
-        assert np.isfinite(bound) and moved.inducing.dtype == np.float64
+        moved, state, loss = step(single, scheme.init(single), Batch(rows, labels))
+        assert np.isfinite(loss) and moved.inducing.dtype == np.float64
 
 bad = x.copy()
 bad[3] = np.nan
 before = model(bernoulli)
-after, state, bound = step(before, scheme.init(before), Batch(bad, labels))
-assert np.isnan(bound)
+after, state, loss = step(before, scheme.init(before), Batch(bad, labels))
+assert np.isnan(loss)
 for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
     np.testing.assert_array_equal(a, b)
 

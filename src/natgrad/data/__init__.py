@@ -1,3 +1,9 @@
 """Rows of tables."""
 
 from natgrad.data.batch import Batch as Batch
+from natgrad.data.source import (
+    Arrays as Arrays,
+    Batches as Batches,
+    Iterated as Iterated,
+    table as table,
+)

@@ -2,12 +2,13 @@
 
 from typing import NamedTuple
 
-from jaxtyping import Array, Float, Shaped
+import numpy as np
+from jaxtyping import Array, Float, Num, Shaped
 
 
 class Batch(NamedTuple):
     """Inputs, targets and how much each row counts; left out, each counts once."""
 
-    x: Float[Array, "B D"]
-    y: Shaped[Array, " B"]
-    weight: Float[Array, " B"] | None = None
+    x: Num[Array | np.ndarray, "B D"]
+    y: Shaped[Array | np.ndarray, " B"]
+    weight: Float[Array | np.ndarray, " B"] | None = None

@@ -7,6 +7,13 @@ from natgrad.gp import (
     likelihoods as likelihoods,
     means as means,
 )
+from natgrad.gp.export import (
+    to_numpy as to_numpy,
+    to_onnx as to_onnx,
+    to_stablehlo as to_stablehlo,
+)
+from natgrad.gp.files import load as load, save as save
+from natgrad.gp.fit import fit as fit, fixed_hyperparameters as fixed_hyperparameters
 from natgrad.gp.foreign import as_kernel as as_kernel
 from natgrad.gp.paths import Paths as Paths, draw_paths as draw_paths
 from natgrad.gp.prediction import Predictor as Predictor, condition as condition
@@ -22,4 +29,5 @@ from natgrad.gp.sparse import (
     elbo as elbo,
     projected_elbo as projected_elbo,
 )
-from natgrad.gp.steps import Alternating as Alternating, alternating as alternating
+from natgrad.gp.start import start as start
+from natgrad.gp.steps import alternating as alternating

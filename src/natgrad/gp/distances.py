@@ -88,8 +88,9 @@ def squared_distance(x: Rows, z: Others, weight: Weight) -> Gram:
     Where `x is z`, the very same object, it is exactly symmetric and zero on the
     diagonal. The derivative takes one product for each set of points that moves.
     """
-    # Distances do not change with a shift, but digits are lost to a large mean.
-    centre = lax.stop_gradient(z.mean(0, keepdims=True))
+    # Distances do not change with a shift, but digits are lost to a large mean. It is
+    # that of the first points, the inducing inputs: no row of a batch costs another's.
+    centre = lax.stop_gradient(x.mean(0, keepdims=True))
     each = weight if weight.ndim else None
     same = x is z
     x, z = x - centre, z - centre

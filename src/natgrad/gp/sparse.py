@@ -190,7 +190,7 @@ def prior_kl(
 
 
 def elbo(
-    model: SparseGP, batch: Batch, num_data: int | None = None
+    model: SparseGP, batch: Batch, num_data: int | float | None = None
 ) -> Float[Array, ""]:
     """The evidence lower bound in nats, estimated from some of the rows.
 
@@ -199,11 +199,12 @@ def elbo(
     `num_data` is the sum of all weights, and batches of unequal weight are unbiased
     only in the long run.
     """
-    return projected_elbo(model, model.project(batch.x), batch, num_data)
+    rows = model.project(jnp.asarray(batch.x))
+    return projected_elbo(model, rows, batch, num_data)
 
 
 def projected_elbo(
-    model: SparseGP, rows: Projection, batch: Batch, num_data: int | None = None
+    model: SparseGP, rows: Projection, batch: Batch, num_data: int | float | None = None
 ) -> Float[Array, ""]:
     """The bound, from a batch whose inputs are projected already.
 
@@ -216,11 +217,12 @@ def projected_elbo(
             f"of the {mean.shape[-1]} rows of x, [{mean.shape[-1]}]"
         )
     expected = jax.vmap(model.likelihood.expected_log_prob, in_axes=(-1, -1, 0))
-    fit = expected(mean, var, batch.y)
+    fit = expected(mean, var, jnp.asarray(batch.y))
     if batch.weight is None:
         total, number = fit.sum(), fit.size
     else:
-        total, number = batch.weight @ fit, batch.weight.sum()
+        weight = jnp.asarray(batch.weight, fit.dtype)
+        total, number = weight @ fit, weight.sum()
     if num_data is not None:
         total = total * (num_data / number)
     bound = total - prior_kl(model.posterior, rows.inverse)

@@ -14,6 +14,7 @@ from natgrad.families.gaussian import Moments
 from natgrad.gp.sparse import Projection, SparseGP, projected_elbo
 from natgrad.linalg import Full
 from natgrad.optim import on_hyperparameters
+from natgrad.train.rules import Rule, all_finite, kept_unless
 
 
 class AlternatingState(NamedTuple):
@@ -23,23 +24,16 @@ class AlternatingState(NamedTuple):
     ordinary: optax.OptState
 
 
-class Alternating(NamedTuple):
-    """What a loop needs: the first state, and a step that returns the bound it saw."""
-
-    init: Callable[[SparseGP], AlternatingState]
-    step: Callable[..., tuple[SparseGP, AlternatingState, Float[Array, ""]]]
-
-
 def alternating(
     natural: optax.GradientTransformation,
     ordinary: optax.GradientTransformation,
-    num_data: int | None = None,
-) -> Alternating:
+    num_data: int | float | None = None,
+) -> Rule:
     """The paper's scheme: `natural` moves q, then `ordinary` all else, on one batch.
 
-    The batch is projected once for both, and for all trials of a guarded step. In the
-    second half only the hyperparameters are differentiated; it is not taken where a
-    derivative is not finite.
+    The loss is minus the bound of `num_data` rows. The batch is projected once for both
+    halves, and for all trials of a guarded step; in the second half only the
+    hyperparameters are differentiated.
     """
     natural = optax.with_extra_args_support(natural)
     ordinary = on_hyperparameters(ordinary)
@@ -50,7 +44,7 @@ def alternating(
         return AlternatingState(natural.init(model.posterior), ordinary.init(model))
 
     def step(
-        model: Any, state: AlternatingState, batch: Batch
+        model: Any, state: AlternatingState, batch: Batch, **extra: Any
     ) -> tuple[SparseGP, AlternatingState, Float[Array, ""]]:
         q = model.posterior
         rows, pull_back = jax.vjp(lambda model: model.project(batch.x), model)
@@ -58,33 +52,27 @@ def alternating(
         def loss(model: SparseGP, rows: Projection) -> Array:
             return -projected_elbo(model, rows, batch, num_data)
 
-        def with_posterior(q: Any) -> SparseGP:
+        def with_posterior(q: Any) -> Any:
             return eqx.tree_at(lambda model: model.posterior, model, q)
 
         loss_of_q = lambda q: loss(with_posterior(q), rows)
         value, grad = jax.value_and_grad(loss_of_q)(q)
+        seen = {"value": value, "grad": grad, "value_fn": loss_of_q}
+        rest = _without_posterior(model)
         updates, natural_state = natural.update(
-            grad,
-            state.natural,
-            q,
-            value=value,
-            grad=grad,
-            value_fn=loss_of_q,
-            rest=_without_posterior(model),
+            grad, state.natural, q, **{**extra, **seen, "rest": rest}
         )
-        model = with_posterior(optax.apply_updates(q, updates))
-        grads = _hyperparameter_gradient(loss, model, rows, pull_back)
-        updates, ordinary_state = ordinary.update(grads, state.ordinary, model)
-        # One bad row must not spoil what was learned: such a half step is not taken.
-        leaves = jax.tree.leaves(grads)
-        is_finite = jnp.stack([jnp.isfinite(leaf).all() for leaf in leaves]).all()
-        keep = lambda new, old: jnp.where(is_finite, new, old)
-        ordinary_state = jax.tree.map(keep, ordinary_state, state.ordinary)
-        moved = optax.apply_updates(model, updates)
-        model = jax.tree.map(keep, moved, model)
-        return model, AlternatingState(natural_state, ordinary_state), -value
+        moved = with_posterior(optax.apply_updates(q, updates))
+        grads = _hyperparameter_gradient(loss, moved, rows, pull_back)
+        updates, ordinary_state = ordinary.update(grads, state.ordinary, moved, **extra)
+        moved = optax.apply_updates(moved, updates)
+        there = (moved, AlternatingState(natural_state, ordinary_state))
+        # One bad row must not spoil what was learned.
+        is_good = all_finite((value, grad, grads))
+        model, state = kept_unless(is_good, there, (model, state))
+        return model, state, jnp.where(is_good, value, jnp.nan)
 
-    return Alternating(init, step)
+    return Rule(init, step)
 
 
 def _hyperparameter_gradient(

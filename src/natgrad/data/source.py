@@ -1,0 +1,227 @@
+"""Where batches come from: the batches of a step are a function of (seed, step)."""
+
+import hashlib
+import itertools
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import numpy as np
+
+from natgrad.data.batch import Batch
+from natgrad.errors import InputError, InputWarning
+
+
+FINGERPRINTED = 2**16
+"""How many rows stand for a table when it is compared with another."""
+
+
+@runtime_checkable
+class Batches(Protocol):
+    """A source of batches, all of one shape, that can begin at any step."""
+
+    @property
+    def fraction(self) -> float | None:
+        """The part of the data that a batch holds, if it is known."""
+        ...
+
+    @property
+    def num_data(self) -> float | None:
+        """How much all rows count together, if it is known."""
+        ...
+
+    def take(self, step: int, number: int) -> Any:
+        """The batches of `number` steps from `step` on, stacked; fewer at the end."""
+        ...
+
+
+class Arrays:
+    """Batches of columns in memory, in the order of one shuffled pass after another.
+
+    Passes follow each other without a gap, so no batch is short and every row is seen
+    as often as any other. A table of at most `rows` rows is one batch, every time.
+    """
+
+    def __init__(self, columns: Any, rows: int = 256, seed: int = 0):
+        self.columns = jax.tree.map(np.asarray, columns)
+        lengths = {len(leaf) for leaf in jax.tree.leaves(self.columns)}
+        if len(lengths) != 1 or not min(lengths) or rows < 1:
+            raise InputError(
+                f"the columns have {sorted(lengths)} rows, in batches of {rows}; they "
+                "should all have equally many, at least one"
+            )
+        self.total, self.seed = lengths.pop(), seed
+        self.rows = min(rows, self.total)
+        self._passes: dict[int, np.ndarray] = {}
+
+    @property
+    def fraction(self) -> float:
+        return self.rows / self.total
+
+    @property
+    def num_data(self) -> float:
+        weight = getattr(self.columns, "weight", None)
+        return float(self.total if weight is None else weight.sum())
+
+    def take(self, step: int, number: int) -> Any:
+        places = self.places(step, number)
+        return jax.tree.map(lambda column: column[places], self.columns)
+
+    def places(self, step: int, number: int) -> np.ndarray:
+        """Which rows the batches hold, [number, rows]."""
+        if self.rows == self.total:
+            return np.broadcast_to(np.arange(self.total), (number, self.total))
+        begin, end = step * self.rows, (step + number) * self.rows
+        first, last = begin // self.total, (end - 1) // self.total
+        passes = [self._pass(number) for number in range(first, last + 1)]
+        offset = first * self.total
+        return np.concatenate(passes)[begin - offset : end - offset].reshape(number, -1)
+
+    def fingerprint(self) -> str:
+        """The SHA-256 of the columns, or of some of their rows if they are many."""
+        digest = hashlib.sha256()
+        stride = max(1, self.total // FINGERPRINTED)
+        for leaf in jax.tree.leaves(self.columns):
+            digest.update(f"{leaf.dtype}{leaf.shape}".encode())
+            digest.update(np.ascontiguousarray(leaf[::stride]).tobytes())
+        return digest.hexdigest()
+
+    def _pass(self, number: int) -> np.ndarray:
+        if number not in self._passes:
+            kept = {key: self._passes[key] for key in self._passes if key == number - 1}
+            generator = np.random.Generator(np.random.Philox(key=[self.seed, number]))
+            self._passes = {**kept, number: generator.permutation(self.total)}
+        return self._passes[number]
+
+
+class Iterated:
+    """Batches of any iterable, begun again whenever it ends, if it can be.
+
+    To go on at a step, those before it are drawn again and dropped. A `Batch` with
+    fewer rows than the first is filled up with rows of weight 0.
+    """
+
+    def __init__(self, batches: Iterable[Any], num_data: int | float | None = None):
+        self.batches, self.num_data = batches, num_data
+        self._step, self._iterator = 0, self._endless()
+        first = next(self._iterator, None)
+        if first is None:
+            raise InputError("the batches are empty; there should be at least one")
+        self.rows = _rows(first)
+        self._iterator = itertools.chain([first], self._iterator)
+
+    @property
+    def fraction(self) -> float | None:
+        if self.num_data is None:
+            return None
+        return min(1.0, self.rows / self.num_data)
+
+    def take(self, step: int, number: int) -> Any:
+        if step < self._step:
+            self._step, self._iterator = 0, self._endless()
+        skipped = step - self._step
+        drawn = list(itertools.islice(self._iterator, skipped, skipped + number))
+        self._step = step + len(drawn)
+        full = [self._filled(batch) for batch in drawn]
+        full = [batch for batch in full if batch is not None]
+        if not full:
+            return None
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *full)
+
+    def _endless(self) -> Iterator[Any]:
+        """Pass after pass; a generator can be passed through but once."""
+        while True:
+            is_empty = True
+            for batch in self.batches:
+                is_empty = False
+                yield as_batch(batch)
+            if is_empty or iter(self.batches) is self.batches:
+                return
+
+    def _filled(self, batch: Any) -> Any:
+        """A batch of the common size."""
+        size = _rows(batch)
+        if size == self.rows:
+            return batch if not isinstance(batch, Batch) else _weighted(batch)
+        if size > self.rows:
+            raise InputError(
+                f"a batch has {size} rows, and the first had {self.rows}; none should "
+                "have more than the first"
+            )
+        if not isinstance(batch, Batch):
+            warnings.warn(
+                f"a batch of {size} rows was left out, as the first had {self.rows}; "
+                "give natgrad.data.Batch(x, y), which can be filled up",
+                InputWarning,
+                stacklevel=2,
+            )
+            return None
+        # A row that is there is repeated: a likelihood may be infinite at 0.
+        fill = lambda leaf: np.concatenate(
+            [leaf, np.repeat(leaf[-1:], self.rows - size, axis=0)]
+        )
+        x, y, weight = map(fill, _weighted(batch))
+        weight[size:] = 0
+        return Batch(x, y, weight)
+
+
+def as_batch(data: Any) -> Any:
+    """A pair or a triple of arrays, frames or columns as a `Batch`; others as is."""
+    if isinstance(data, tuple | list) and len(data) in (2, 3):
+        x, y, *weight = map(as_array, data)
+        x = x[:, None] if x.ndim == 1 else x
+        y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+        return Batch(x, y, *(w.astype(x.dtype) for w in weight if w is not None))
+    return jax.tree.map(np.asarray, data)
+
+
+def as_array(column: Any) -> Any:
+    """Columns of numbers, of NumPy, JAX, pandas, polars or Arrow, as an array."""
+    if column is None:
+        return None
+    if hasattr(column, "column_names"):  # an Arrow table
+        return np.stack([column[name].to_numpy() for name in column.column_names], -1)
+    if hasattr(column, "to_numpy"):
+        return np.asarray(column.to_numpy())
+    return np.asarray(column)
+
+
+def table(frame: Any, target: str, weight: str | None = None) -> Batch:
+    """The columns of a frame of pandas, polars or Arrow; all others are inputs."""
+    names = list(getattr(frame, "column_names", None) or frame.columns)
+    for name in (target, weight):
+        if name is not None and name not in names:
+            raise InputError(
+                f"the table has no column {name!r}; it has {', '.join(map(str, names))}"
+            )
+    column = lambda name: np.asarray(frame[name].to_numpy())
+    inputs = [name for name in names if name not in (target, weight)]
+    x = np.stack([column(name).astype(float) for name in inputs], -1)
+    y = column(target)
+    return Batch(x, y) if weight is None else Batch(x, y, column(weight).astype(float))
+
+
+def as_batches(data: Any, rows: int = 256, seed: int = 0) -> Batches:
+    """Batches of whatever was given: of columns in memory, or of an iterable of them.
+
+    A pair (x, y), a triple (x, y, weight) or any other tree of arrays is one table, cut
+    into batches of `rows`; anything else that can be iterated over gives batches.
+    """
+    if isinstance(data, Batches):
+        return data
+    is_tree = isinstance(data, tuple | dict | np.ndarray | jax.Array)
+    if not is_tree and isinstance(data, Iterable):
+        return Iterated(data)
+    return Arrays(as_batch(data), rows, seed)
+
+
+def _rows(batch: Any) -> int:
+    return len(jax.tree.leaves(batch)[0])
+
+
+def _weighted(batch: Batch) -> Batch:
+    if batch.weight is not None:
+        return batch
+    dtype = np.result_type(batch.x, np.float32)
+    return Batch(batch.x, batch.y, np.ones(len(batch.y), dtype))

@@ -1,0 +1,127 @@
+"""Training a sparse Gaussian process: a model and data in, a trained model out."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax
+from jaxtyping import Array
+
+from natgrad.data.batch import Batch
+from natgrad.data.source import Arrays, as_batch, as_batches
+from natgrad.errors import InputError
+from natgrad.gp.sparse import SparseGP, elbo
+from natgrad.gp.steps import alternating
+from natgrad.guarded import guarded_ngd
+from natgrad.train.loop import Fitted, run
+from natgrad.train.rules import Rule, default_hyperparameters
+
+
+SCORED = 1024
+"""How many held-out rows are scored at a time."""
+
+
+def fit(
+    model: SparseGP,
+    data: Any,
+    *,
+    held_out: Any = None,
+    rule: Rule | None = None,
+    rows: int = 256,
+    seed: int = 0,
+    **options: Any,
+) -> Fitted:
+    """Trains a model on data, with nothing to set.
+
+    `data` is a pair (x, y) or a triple (x, y, weight) of arrays or frames, of which
+    batches have `rows` rows; or an iterable of batches. `held_out` is another such
+    pair: the mean log density of its targets is shown, and the parameters that were
+    best on it are returned. `rule` is how a step is taken; left out, it is a guarded
+    natural step on q and then annealed Adam on the hyperparameters.
+
+    `options` are those of `natgrad.train.run`: `steps` or `minutes`, `patience`, `log`,
+    `checkpoint`, `resume`, `progress` and so on.
+    """
+    batches = as_batches(data, rows, seed)
+    if isinstance(batches, Arrays):
+        check(model, batches.columns, "data")
+    if rule is None:
+        rule = default_rule(batches.num_data, batches.fraction)
+    loss = lambda model, batch: -elbo(model, batch, batches.num_data)
+    score = None if held_out is None else _score(model, as_batch(held_out))
+    return run(rule, model, batches, seed=seed, score=score, loss=loss, **options)
+
+
+@functools.lru_cache(maxsize=64)
+def default_rule(num_data: int | float | None, fraction: float | None) -> Rule:
+    """One object for one size of data, so that it is compiled once."""
+    return alternating(guarded_ngd(fraction), default_hyperparameters(), num_data)
+
+
+def fixed_hyperparameters(
+    natural: optax.GradientTransformation, num_data: int | float | None = None
+) -> Rule:
+    """Moves q alone."""
+    return alternating(natural, optax.set_to_zero(), num_data)
+
+
+def check(model: SparseGP, batch: Any, name: str) -> None:
+    """Refuses a table that the model cannot be trained on, and says why."""
+    if not isinstance(batch, Batch):
+        raise InputError(
+            f"{name} is a {type(batch).__name__}; it should be a pair (x, y) or a "
+            "triple (x, y, weight)"
+        )
+    x, y, weight = batch
+    width = model.inducing.shape[1]
+    if x.ndim != 2 or x.shape[1] != width:
+        raise InputError(
+            f"the inputs of {name} have shape {list(x.shape)}; they should be rows of "
+            f"{width}, as the inducing inputs are"
+        )
+    if y.shape != x.shape[:1]:
+        raise InputError(
+            f"the targets of {name} have shape {list(y.shape)}; they should be one for "
+            f"each of the {len(x)} rows"
+        )
+    if not np.issubdtype(x.dtype, np.number):
+        raise InputError(f"the inputs of {name} are {x.dtype}; they should be numbers")
+    bad = ~np.isfinite(x)
+    if bad.any():
+        row, column = np.argwhere(bad)[0]
+        raise InputError(
+            f"the inputs of {name} have {bad.sum()} values that are not finite, the "
+            f"first in row {row}, column {column}; drop or impute them"
+        )
+    model.likelihood.check(np.asarray(y))
+    if weight is not None and not ((weight >= 0) & np.isfinite(weight)).all():
+        raise InputError(f"the weights of {name} should be finite and not negative")
+
+
+def _score(model: SparseGP, held_out: Any) -> Callable[[SparseGP], Array]:
+    """The mean log density of held-out targets, as a function of the model."""
+    check(model, held_out, "held_out")
+    total = len(held_out.y)
+    size = min(SCORED, total)
+    short = -total % size
+    filled = lambda column: np.concatenate([column, column[:1].repeat(short, axis=0)])
+    cut = lambda column: filled(column).reshape(-1, size, *column.shape[1:])
+    x, y = cut(held_out.x), cut(held_out.y)
+    counts = np.ones(total) if held_out.weight is None else held_out.weight
+    weight = np.append(counts, np.zeros(short)).reshape(-1, size)
+
+    def score(model: SparseGP) -> Array:
+        def block(rows: tuple[Array, Array, Array]) -> Array:
+            x, y, weight = rows
+            log_density = jax.vmap(model.likelihood.log_predictive, (-1, -1, 0))
+            values = log_density(*model.marginals(x), y)
+            return weight.astype(values.dtype) @ values
+
+        rows = tuple(map(jnp.asarray, (x, y, weight)))
+        return lax.map(block, rows).sum() / counts.sum()
+
+    return score

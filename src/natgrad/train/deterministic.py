@@ -1,0 +1,136 @@
+"""Without noise: the best step along a direction, and L-BFGS, both of SciPy."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.optimize
+from jax.flatten_util import ravel_pytree
+
+from natgrad.families.base import is_distribution
+
+
+DECADES = (-10, 3)
+"""The powers of ten between which a step is sought."""
+
+
+class Searched(NamedTuple):
+    """The best step found, the parameters there, and their loss."""
+
+    size: float
+    params: Any
+    loss: float
+    evaluations: int
+
+
+def line_search(
+    loss: Callable[[Any], Any], params: Any, direction: Any, tolerance: float = 1e-8
+) -> Searched:
+    """The step along a direction that lowers the loss most, by Brent's method.
+
+    It moves by −size · direction, so that the direction may be a gradient or a natural
+    gradient. First every half power of ten is tried, then Brent's method narrows down
+    the best of them, in the logarithm of the size. Where a distribution has left its
+    family or the loss is not finite, the loss counts as infinite. If no step lowers it,
+    the size is 0.
+    """
+    at = jax.jit(lambda params, direction, size: _moved(params, direction, size, loss))
+    evaluations = 0
+
+    def value(log_size: float) -> float:
+        nonlocal evaluations
+        evaluations += 1
+        found = float(at(params, direction, 10.0**log_size))
+        return found if math.isfinite(found) else math.inf
+
+    low, high = DECADES
+    grid = np.linspace(low, high, 2 * (high - low) + 1)
+    values = [value(point) for point in grid]
+    best = int(np.argmin(values))
+    left, right = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
+    narrowed: Any = scipy.optimize.minimize_scalar(
+        value, bounds=(left, right), method="bounded", options={"xatol": tolerance}
+    )
+    log_size, lowest = grid[best], values[best]
+    if narrowed.fun < lowest:
+        log_size, lowest = narrowed.x, narrowed.fun
+    here = float(loss(params))
+    if not lowest < here:
+        return Searched(0.0, params, here, evaluations)
+    size = 10.0**log_size
+    return Searched(float(size), _stepped(params, direction, size), lowest, evaluations)
+
+
+class Minimized(NamedTuple):
+    """The best parameters seen, their loss, the loss of all that were seen, and why."""
+
+    params: Any
+    loss: float
+    losses: list[float]
+    reason: str
+
+
+def lbfgs(
+    loss: Callable[[Any], Any],
+    params: Any,
+    steps: int = 1000,
+    callback: Callable[[int, Any], None] | None = None,
+) -> Minimized:
+    """Minimises a loss of all parameters at once by SciPy's L-BFGS-B.
+
+    Every leaf must be free, as in Cholesky factors and logarithms. The best point seen
+    is returned, also where the method gives up. `callback` gets the number of each
+    iteration and its parameters.
+    """
+    flat, unravel = ravel_pytree(params)
+    value_and_grad = jax.jit(jax.value_and_grad(lambda flat: loss(unravel(flat))))
+    losses: list[float] = []
+    best = Minimized(params, math.inf, losses, "")
+
+    def evaluate(point: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal best
+        value, grad = value_and_grad(jnp.asarray(point, flat.dtype))
+        value, grad = float(value), np.asarray(grad, np.float64)
+        losses.append(value)
+        if value < best.loss:
+            best = best._replace(
+                params=unravel(jnp.asarray(point, flat.dtype)), loss=value
+            )
+        is_good = math.isfinite(value) and np.isfinite(grad).all()
+        # What cannot be evaluated is a wall, and the line search of SciPy turns back.
+        return (value, grad) if is_good else (1e100, np.zeros_like(grad))
+
+    iterations = 0
+
+    def after(point: np.ndarray) -> None:
+        nonlocal iterations
+        iterations += 1
+        if callback is not None:
+            callback(iterations, unravel(jnp.asarray(point, flat.dtype)))
+
+    result = scipy.optimize.minimize(
+        evaluate,
+        np.asarray(flat, np.float64),
+        jac=True,
+        method="L-BFGS-B",
+        callback=after,
+        options={"maxiter": steps, "maxfun": 10 * steps},
+    )
+    return best._replace(reason=str(result.message))
+
+
+def _stepped(params: Any, direction: Any, size: Any) -> Any:
+    move = lambda leaf, step: leaf - jnp.asarray(size, leaf.dtype) * step
+    return jax.tree.map(move, params, direction)
+
+
+def _moved(params: Any, direction: Any, size: Any, loss: Callable[[Any], Any]) -> Any:
+    """The loss after a step, infinite where a distribution has left its family."""
+    there = _stepped(params, direction, size)
+    nodes = jax.tree.leaves(there, is_leaf=is_distribution)
+    insides = [node.is_inside().all() for node in nodes if is_distribution(node)]
+    is_inside = jnp.stack([*insides, jnp.ones((), bool)]).all()
+    return jnp.where(is_inside, loss(there), jnp.inf)

@@ -1,0 +1,103 @@
+"""Saves the state of a run now and then, and takes it up again."""
+
+import time
+import warnings
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from natgrad.errors import CheckpointError, CheckpointWarning
+from natgrad.train.checkpoint import Checkpoints, OrbaxCheckpoints
+from natgrad.train.history import History
+
+
+class Keeper:
+    """What stands between a loop and its checkpoints, if it has any.
+
+    A save that fails does not end the run: it is said, and tried again. If the last one
+    fails the run has ended, and the error has what it gave.
+    """
+
+    def __init__(
+        self,
+        checkpoint: str | Path | Checkpoints | None,
+        seconds: int | float,
+        config: dict[str, Any],
+    ):
+        is_folder = isinstance(checkpoint, str | Path)
+        self.folder = Path(checkpoint) if is_folder else None
+        self.checkpoints = OrbaxCheckpoints(checkpoint) if is_folder else checkpoint
+        self.seconds, self.config = seconds, config
+        self.saved = time.monotonic()
+
+    def restore(self, state: Any, is_wanted: bool) -> tuple[Any, float]:
+        """The state to go on from, and the seconds that were spent on it."""
+        if self.checkpoints is None:
+            if is_wanted:
+                raise CheckpointError(
+                    "there is nothing to resume from: give the folder as `checkpoint`"
+                )
+            return state, 0.0
+        found = self.checkpoints.latest()
+        if found is None:
+            return state, 0.0
+        if not is_wanted:
+            raise CheckpointError(
+                f"there is a checkpoint of step {found.step} already; to go on from it "
+                "say resume=True, to begin anew give another folder"
+            )
+        told = found.config["run"]
+        names = [
+            name for name in self.config | told if _differs(name, self.config, told)
+        ]
+        if names:
+            listed = "; ".join(
+                f"{name} was {told.get(name)} and is {self.config.get(name)}"
+                for name in names
+            )
+            raise CheckpointError(
+                f"the checkpoint of step {found.step} is of another run: {listed}"
+            )
+        return found.restore(state), float(found.config["seconds"])
+
+    def keep(self, state: Any, seconds: float, history: History) -> None:
+        """Saves the state if it is time to."""
+        if time.monotonic() - self.saved >= self.seconds:
+            try:
+                self._save(state, seconds, history)
+            except CheckpointError as error:
+                warnings.warn(f"{error}; the run goes on", CheckpointWarning, 3)
+
+    def end(self, state: Any, seconds: float, history: History) -> None:
+        """Saves the last state and waits until it is there."""
+        if self.checkpoints is None:
+            return
+        try:
+            try:
+                self._save(state, seconds, history)
+            finally:
+                self.checkpoints.close()
+        except CheckpointError as error:
+            error.params, error.history = state.params, history
+            error.add_note(
+                "The parameters are the `params` of this error, and the records its "
+                "`history`."
+            )
+            raise
+
+    def _save(self, state: Any, seconds: float, history: History) -> None:
+        self.saved = time.monotonic()
+        if self.checkpoints is not None:
+            version = metadata.version("natgrad")
+            config = {"run": self.config, "seconds": seconds, "natgrad": version}
+            score = history[-1].score if len(history) else None
+            self.checkpoints.save(int(state.step), state, config, score)
+
+    def close(self) -> None:
+        """Lets go of the folder, whatever happened."""
+        if self.checkpoints is not None:
+            self.checkpoints.close()
+
+
+def _differs(name: str, ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
+    return name not in ours or name not in theirs or ours[name] != theirs[name]

@@ -1,0 +1,216 @@
+"""Training: a fold of a step over batches, many steps to a call."""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import optax
+
+from natgrad.data.source import Arrays, Batches, as_batches
+from natgrad.errors import FitError
+from natgrad.guarded import GuardedState
+from natgrad.train.checkpoint import Checkpoints
+from natgrad.train.diagnosis import likely_cause
+from natgrad.train.history import History, Record
+from natgrad.train.keeper import Keeper
+from natgrad.train.progress import Progress, Silent
+from natgrad.train.rules import Loss, Rule, default_rule, in_turn
+from natgrad.train.state import REFUSALS, Best, Caller, State, copied, first_state
+from natgrad.train.watch import Clock, Signals
+
+
+STEPS = 5000
+"""How long a run is if nothing is said."""
+
+RECORDS = 100
+"""How many records a run of known length leaves."""
+
+
+class Fitted(NamedTuple):
+    """What a run leaves: the parameters, and what it said on the way."""
+
+    params: Any
+    history: History
+
+
+def fit(
+    loss: Loss,
+    params: Any,
+    data: Any,
+    *,
+    optimizer: optax.GradientTransformation | Sequence[Any] | None = None,
+    rows: int = 256,
+    seed: int = 0,
+    **options: Any,
+) -> Fitted:
+    """Trains any tree of parameters, with natural gradients for its distributions.
+
+    `loss(params, batch)` is in nats, of all the data: minus the evidence bound,
+    estimated from a batch; it may take a `key` too, which is new at each step. `data`
+    is a tree of columns, such as (x, y), of which batches have `rows` rows, or an
+    iterable of batches. Left out, `optimizer` is a guarded natural step on the
+    distributions and then annealed Adam on the rest; several are taken in turn.
+
+    `options` are those of `run`.
+    """
+    batches = as_batches(data, rows, seed)
+    if optimizer is None:
+        rule = default_rule(loss, params, batches.fraction)
+    elif isinstance(optimizer, optax.GradientTransformation):
+        rule = in_turn(loss, optimizer)
+    else:
+        rule = in_turn(loss, *optimizer)
+    return run(rule, params, batches, seed=seed, loss=loss, **options)
+
+
+def run(
+    rule: Rule,
+    params: Any,
+    batches: Batches,
+    *,
+    steps: int | None = None,
+    minutes: int | float | None = None,
+    patience: int | None = None,
+    score: Callable[[Any], Any] | None = None,
+    seed: int = 0,
+    progress: bool = True,
+    log: str | Path | None = None,
+    log_every: int | None = None,
+    callbacks: Sequence[Callable[[Record, Any], None]] = (),
+    checkpoint: str | Path | Checkpoints | None = None,
+    save_seconds: int | float = 10.0,
+    resume: bool = False,
+    config: dict[str, Any] | None = None,
+    loss: Loss | None = None,
+) -> Fitted:
+    """Takes steps until the run is over, and shows what it does.
+
+    It is over after `steps`, after `minutes`, or once `patience` records in a row have
+    brought no new best: of `score`, a function of the parameters that should grow, or,
+    if there is none, of the objective. With a score the best parameters are returned,
+    else the last. Interrupted from the keyboard it ends as if it were over.
+
+    A record is made every `log_every` steps, and is a line of the file `log`;
+    `callbacks` get each, with the parameters. The folder `checkpoint` gets the whole
+    state every `save_seconds` and at the end; `resume` goes on from there, to the same
+    result, bit for bit, as if nothing had happened.
+    """
+    steps = STEPS if steps is None and minutes is None else steps
+    every = log_every or max(1, (steps or STEPS) // RECORDS)
+    limit = None if minutes is None else 60 * minutes
+    score = None if score is None else jax.jit(score)
+    state = first_state(rule, params, has_score=score is not None)
+    described = {"seed": seed} | _described(batches, config)
+    keeper = Keeper(checkpoint, save_seconds, described)
+    with contextlib.closing(keeper), Signals() as signals:
+        state, spent = keeper.restore(state, resume)
+        if log is None and keeper.folder is not None:
+            log = keeper.folder / "history.jsonl"
+        history = History(log)
+        history.begin(int(state.step))
+        caller = Caller(rule, batches, seed, every, steps, limit)
+        clock = Clock(spent, int(state.step))
+        with Progress(steps, limit, clock.step) if progress else Silent() as shown:
+            while True:
+                step = int(state.step)
+                reason = signals.reason
+                if steps is not None and step >= steps:
+                    reason = "all steps taken"
+                elif limit is not None and clock.seconds() >= limit:
+                    reason = "the time is over"
+                elif patience is not None and int(state.best.age) >= patience:
+                    reason = f"no new best in {patience} records"
+                if reason is None:
+                    state = caller.call(state, clock.seconds())
+                    reason = "no more data" if int(state.step) == step else None
+                if reason is not None:
+                    break
+                step, record = int(state.step), None
+                if int(state.tally.in_a_row) >= REFUSALS:
+                    raise _failure(loss, state, batches, history)
+                if step % every == 0 or step == steps:
+                    record, state = _record(state, batches.num_data, score, clock)
+                    history.add(record)
+                    for callback in callbacks:
+                        callback(record, state.params)
+                shown.show(step, record)
+                keeper.keep(state, clock.seconds(), history)
+            if not len(history) or history[-1].step < int(state.step):
+                # For the reader only: a run that is resumed makes records in its turn.
+                history.records.append(
+                    _record(state, batches.num_data, score, clock)[0]
+                )
+            history.reason = reason
+            shown.end(reason)
+        keeper.end(state, clock.seconds(), history)
+    if signals.is_terminated:
+        raise SystemExit(143)
+    return Fitted(state.params if score is None else state.best.params, history)
+
+
+def _record(
+    state: State, num_data: float | None, score: Any, clock: Clock
+) -> tuple[Record, State]:
+    """A record of the steps since the last, and the state with a fresh tally."""
+    tally, best = state.tally, state.best
+    taken = int(tally.steps)
+    objective = -float(tally.loss) / max(taken, 1) / (num_data or 1)
+    objective = objective if taken else float("nan")
+    held_out = None if score is None else float(score(state.params))
+    guard = _guard(state.optimizer)
+    refused = int(tally.refused) + (0 if guard is None else int(guard.refused))
+    step = int(state.step)
+    record = Record(
+        step=step,
+        seconds=round(clock.seconds(), 3),
+        objective=objective,
+        score=held_out,
+        step_size=None if guard is None else float(guard.step_size),
+        halvings=None if guard is None else int(guard.halvings),
+        refused=refused,
+        steps_per_second=clock.rate(step),
+    )
+    value = objective if held_out is None else held_out
+    if value > float(best.value):
+        params = None if best.params is None else copied(state.params)
+        best = Best(np.asarray(value, float), np.zeros((), int), params)
+    else:
+        best = best._replace(age=np.asarray(best.age + 1))
+    fresh = tally._replace(loss=np.zeros((), float), steps=np.zeros((), int))
+    return record, state._replace(tally=fresh, best=best)
+
+
+def _guard(optimizer: Any) -> GuardedState | None:
+    """The state of a guarded step among those of all optimisers."""
+    is_guard = lambda node: isinstance(node, GuardedState)
+    nodes = filter(is_guard, jax.tree.leaves(optimizer, is_leaf=is_guard))
+    return next(nodes, None)
+
+
+def _failure(
+    loss: Loss | None, state: State, batches: Batches, history: History
+) -> FitError:
+    """An error that carries what the run had, and says why it may have ended."""
+    step = int(state.step) - 1
+    places = batches.places(step, 1)[0] if isinstance(batches, Arrays) else None
+    batch = jax.tree.map(lambda leaf: leaf[0], batches.take(step, 1))
+    cause = likely_cause(loss, state.params, batch, places)
+    history.reason = "refused"
+    error = FitError(
+        f"the loss or its gradient was not finite in {REFUSALS} steps in a row, the "
+        f"last being step {step}; {cause}. The parameters before them are the `params` "
+        "of this error, and the records its `history`"
+    )
+    error.params, error.history = state.params, history
+    return error
+
+
+def _described(batches: Batches, config: dict[str, Any] | None) -> dict[str, Any]:
+    """What must not change between two parts of a run."""
+    told = {"num_data": batches.num_data, "fraction": batches.fraction}
+    if isinstance(batches, Arrays):
+        told |= {"seed": batches.seed, "data": batches.fingerprint()}
+    return told | (config or {})

@@ -1,0 +1,181 @@
+"""The state of a run, and the compiled steps that move it on."""
+
+import time
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array
+
+from natgrad.data.source import Batches
+from natgrad.train.rules import Rule
+
+
+CALL_SECONDS = 0.2
+"""How long a call of the compiled steps may take: the loop can act but in between."""
+
+CALL_STEPS = 100
+"""How many steps a call may take, however short they are."""
+
+CALL_BYTES = 2**24
+"""How much memory the batches of one call may take."""
+
+REFUSALS = 10
+"""How many steps in a row may be refused before the run ends."""
+
+
+class Tally(NamedTuple):
+    """The sum and the number of the losses since the last record, and refused steps."""
+
+    loss: Any
+    steps: Any
+    refused: Any
+    in_a_row: Any
+
+
+class Best(NamedTuple):
+    """The best record, how many came since, and its parameters if they are kept."""
+
+    value: Any
+    age: Any
+    params: Any
+
+
+class State(NamedTuple):
+    """All that a run needs to go on."""
+
+    step: Any
+    params: Any
+    optimizer: Any
+    tally: Tally
+    best: Best
+
+
+def first_state(rule: Rule, params: Any, has_score: bool) -> State:
+    zero, number = np.zeros((), int), np.zeros((), float)
+    tally = Tally(number, zero, zero, zero)
+    best = Best(np.asarray(-np.inf), zero, params if has_score else None)
+    return copied(State(zero, params, rule.init(params), tally, best))
+
+
+@partial(jax.jit, static_argnums=0, donate_argnums=1)
+def _advance(
+    rule: Rule,
+    state: State,
+    batches: Any,
+    number: Any,
+    steps: Any,
+    least: Any,
+    seed: Any,
+) -> State:
+    """Takes `number` steps, whose count may change without a new compilation."""
+    key = jax.random.key(seed)
+
+    def going(carry: tuple[Array, State]) -> Array:
+        place, state = carry
+        return (place < number) & (state.tally.in_a_row < REFUSALS)
+
+    def body(carry: tuple[Array, State]) -> tuple[Array, State]:
+        place, state = carry
+        at_place = lambda leaf: lax.dynamic_index_in_dim(leaf, place, keepdims=False)
+        params, optimizer, loss = rule.step(
+            state.params,
+            state.optimizer,
+            jax.tree.map(at_place, batches),
+            progress=jnp.maximum(state.step.astype(float) / steps, least),
+            key=jax.random.fold_in(key, state.step),
+        )
+        tally = _tallied(state.tally, loss)
+        state = State(state.step + 1, params, optimizer, tally, state.best)
+        return place + 1, state
+
+    return lax.while_loop(going, body, (jnp.zeros((), int), state))[1]
+
+
+def _tallied(tally: Tally, loss: Array) -> Tally:
+    is_taken = jnp.isfinite(loss)
+    one = is_taken.astype(int)
+    return Tally(
+        tally.loss + jnp.where(is_taken, loss, 0).astype(float),
+        tally.steps + one,
+        tally.refused + 1 - one,
+        (tally.in_a_row + 1) * (1 - one),
+    )
+
+
+class Caller:
+    """Calls the compiled steps, as many at once as may go without a look.
+
+    A call ends at the latest where a record is due, every `every` steps. While the
+    steps of one are computed, the batches of the next are fetched.
+    """
+
+    def __init__(
+        self,
+        rule: Rule,
+        batches: Batches,
+        seed: int,
+        every: int,
+        steps: int | None,
+        limit: float | None,
+    ):
+        self.rule, self.batches, self.seed = rule, batches, seed
+        self.every, self.steps, self.limit = every, steps, limit
+        self.room = 1
+        self.seconds_per_step = np.inf  # unknown: the first call compiles
+        self.ready: Any = None
+
+    def call(self, state: State, seconds: float) -> State:
+        """The state after some steps; the same if there is no more data."""
+        step, best = int(state.step), state.best
+        fetched = self._fetch(step) if self.ready is None else self.ready
+        if fetched is None:
+            return state
+        stacked, number = fetched
+        is_compiled = self.ready is not None
+        least = 0.0 if self.limit is None else min(1.0, seconds / self.limit)
+        begun = time.monotonic()
+        state = _advance(
+            self.rule,
+            state._replace(best=None),
+            stacked,
+            number,
+            float(self.steps or np.inf),
+            least,
+            self.seed,
+        )
+        self.ready = self._fetch(step + number)
+        jax.block_until_ready(state.step)
+        if is_compiled:
+            self.seconds_per_step = (time.monotonic() - begun) / number
+        return state._replace(best=best)
+
+    def _fetch(self, step: int) -> tuple[Any, int] | None:
+        """The batches of the next call, in arrays that always have the same shape."""
+        number = self.every - step % self.every
+        if self.steps is not None:
+            number = min(number, self.steps - step)
+        affordable = int(CALL_SECONDS / self.seconds_per_step)
+        number = max(1, min(number, affordable, self.room))
+        stacked = self.batches.take(step, number)
+        if stacked is None:
+            return None
+        leaves = jax.tree.leaves(stacked)
+        if self.ready is None:
+            size = sum(leaf.nbytes for leaf in leaves) // number
+            self.room = max(1, min(CALL_STEPS, CALL_BYTES // max(size, 1)))
+
+        def filled(leaf: np.ndarray) -> np.ndarray:
+            room = np.empty((self.room, *leaf.shape[1:]), leaf.dtype)
+            room[: len(leaf)] = leaf
+            return room
+
+        return jax.tree.map(filled, stacked), len(leaves[0])
+
+
+def copied(tree: Any) -> Any:
+    """The same in memory of its own: the steps write where the state was."""
+    return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), tree)

@@ -1,0 +1,317 @@
+"""Exported predictions are the predictor's own, where there is no natgrad to import."""
+
+import functools
+import operator
+import re
+import subprocess
+import sys
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export, lax
+
+from natgrad.errors import InputError
+from natgrad.gp import SparseGP, condition, kernels, likelihoods, means
+from natgrad.gp.export import to_numpy, to_onnx, to_stablehlo
+from natgrad.gp.flattening import program_of
+from natgrad.gp.numpy_code import BY_ELEMENT, numpy_code
+from tests.gp.kernels import CASES, assert_close
+from tests.gp.likelihoods import LIKELIHOODS
+
+
+RNG = np.random.default_rng(5)
+INDUCING, X = RNG.normal(size=(3, 3)), RNG.normal(size=(37, 3))
+SLOPES = RNG.normal(size=(2, 3))
+PAIR = likelihoods.HeteroskedasticGaussian()
+SINGLE = jnp.asarray(0.8, jnp.float32)
+
+# As sums, which show an error in any term.
+EACH = ["matern12.each", "matern32.each", "rational.each", "periodic.each"]
+EACH += ["linear.each", "polynomial.each", "on_inputs", "product", "constant"]
+ONE = ["matern52.one", "rational.one", "periodic.one", "polynomial.one", "linear.one"]
+
+
+def total(names):
+    return functools.reduce(operator.add, (CASES[name][0] for name in names))
+
+
+def of_likelihood(name):
+    mean = means.Constant(0.1)
+    return SparseGP(kernels.RBF(0.9), LIKELIHOODS[name][0], INDUCING, mean=mean)
+
+
+MODELS = {
+    "kernels, each": lambda: SparseGP(total(EACH), likelihoods.Gaussian(0.1), INDUCING),
+    "kernels, one": lambda: SparseGP(
+        total(ONE),
+        likelihoods.Gaussian(0.1),
+        INDUCING,
+        mean=means.Linear(SLOPES[0], 0.3),
+        is_whitened=False,
+    ),
+    "separate": lambda: SparseGP(
+        kernels.Separate([kernels.RBF(0.9), kernels.RBF(2.0)]),
+        PAIR,
+        INDUCING,
+        mean=means.Linear(SLOPES),
+    ),
+    "separate, of two kinds": lambda: SparseGP(
+        kernels.Separate([kernels.RBF(0.9), kernels.Linear(2.0)]), PAIR, INDUCING
+    ),
+    "float32": lambda: SparseGP(
+        kernels.Matern52(SINGLE, SINGLE),
+        likelihoods.Bernoulli(),
+        jnp.asarray(INDUCING, jnp.float32),
+    ),
+} | {name: functools.partial(of_likelihood, name) for name in LIKELIHOODS}
+
+# One of each way in which likelihoods are averaged, and all kernels.
+COMMON = ["kernels, each", "kernels, one", "separate", "float32"]
+COMMON += ["Bernoulli(logit)", "Ordinal", "RobustMax(3)"]
+GROUPS = {"common": COMMON, "rest": [name for name in MODELS if name not in COMMON]}
+WRITERS = {"stablehlo": to_stablehlo, "onnx": to_onnx, "numpy": to_numpy}
+
+READERS = {
+    "stablehlo": """
+import jax
+jax.config.update("jax_enable_x64", True)
+def read(path):
+    return jax.export.deserialize(bytearray(open(path, "rb").read())).call
+""",
+    "onnx": """
+import onnxruntime
+sys.modules |= {"jax": None, "onnx": None}
+def read(path):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(path, options)
+    names = [output.name for output in session.get_outputs()]
+    return lambda x: dict(zip(names, session.run(names, {"x": x})))
+""",
+    "numpy": """
+import importlib.util
+sys.modules |= {"jax": None, "scipy": None}
+def read(path):
+    spec = importlib.util.spec_from_file_location("exported", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.predict
+""",
+}
+SCRIPT = """
+import sys
+import numpy as np
+sys.modules |= {"natgrad": None, "equinox": None}
+%s
+folder, *sizes = sys.argv[1:]
+for case in np.load(f"{folder}/cases.npy"):
+    predict = read(f"{folder}/{case}.out.py")
+    x = np.load(f"{folder}/{case}.npy")
+    for size in map(int, sizes):
+        np.savez(f"{folder}/{case}.{size}.npz", **predict(x[:size]))
+"""
+
+
+def predictor_of(model):
+    """Of a posterior that is not the prior."""
+    q, rng = model.posterior, np.random.default_rng(6)
+    root = 0.3 * np.tril(rng.normal(size=q.cov.root.shape)) + 0.5 * np.eye(3)
+    new = [jnp.asarray(a, q.mean.dtype) for a in (rng.normal(size=q.mean.shape), root)]
+    where = lambda model: (model.posterior.mean, model.posterior.cov.root)
+    return condition(eqx.tree_at(where, model, tuple(new)))
+
+
+@pytest.fixture(
+    scope="module", params=["common", pytest.param("rest", marks=pytest.mark.slow)]
+)
+def predictors(request):
+    """By name, each with its own answers for all of X."""
+    cases = {}
+    with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
+        for name in GROUPS[request.param]:
+            predictor = predictor_of(MODELS[name]())
+            answers = dict(
+                zip(
+                    ["latent_mean", "latent_variance"], predictor.latent(X), strict=True
+                )
+            )
+            for keys, method in {
+                ("mean", "variance"): predictor.predict,
+                ("probabilities",): lambda x, p=predictor: [p.probabilities(x)],
+            }.items():
+                try:
+                    answers |= dict(zip(keys, method(X), strict=True))
+                except NotImplementedError:
+                    continue
+            cases[name] = predictor, answers
+    return cases
+
+
+@pytest.mark.parametrize("form", WRITERS)
+def test_what_is_exported_predicts_as_the_predictor(form, predictors, tmp_path):
+    if form == "onnx":
+        pytest.importorskip("onnxruntime")
+    np.save(tmp_path / "cases.npy", list(predictors))
+    for name, (predictor, _) in predictors.items():
+        WRITERS[form](predictor, tmp_path / f"{name}.out.py")
+        np.save(tmp_path / f"{name}.npy", X.astype(predictor.weights.dtype))
+    script = SCRIPT % READERS[form]
+    command = [sys.executable, "-c", script, str(tmp_path), "1", "37"]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr[-2000:]
+    for name, (predictor, answers) in predictors.items():
+        dtype = predictor.weights.dtype
+        rtol = 1e-12 if dtype == np.float64 else 1e-5
+        for size in (1, 37):
+            got = dict(np.load(tmp_path / f"{name}.{size}.npz"))
+            assert set(got) == set(answers), name
+            for key, value in answers.items():
+                assert got[key].dtype == dtype and len(got[key]) == size, (name, key)
+                assert_close(got[key], value[:size], rtol)
+
+
+def test_stablehlo_calls_no_library_and_runs_on_all_platforms(predictors, tmp_path):
+    for predictor, _ in predictors.values():
+        to_stablehlo(predictor, tmp_path / "model")
+        exported = export.deserialize(bytearray((tmp_path / "model").read_bytes()))
+        called = re.findall(r"custom_call @(\w+)", exported.mlir_module())
+        assert set(called) <= {"shape_assertion"}  # that there are rows
+        assert exported.platforms == ("cpu", "cuda", "tpu")
+
+
+def predict_of(code):
+    names: dict = {}
+    exec(code, names)  # it is what was just written
+    return names["predict"]
+
+
+def onnx_predict(program):
+    runtime = pytest.importorskip("onnxruntime")
+    from natgrad.gp.onnx_graph import onnx_model
+
+    model = onnx_model(program, "", "").SerializeToString()
+    session = runtime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return lambda x: dict(zip(names, session.run(names, {"x": x}), strict=True))
+
+
+BINARY = {"add": lax.add, "atan2": lax.atan2, "div": lax.div, "max": lax.max}
+BINARY |= {"min": lax.min, "mul": lax.mul, "pow": lax.pow, "sub": lax.sub}
+COMPARED = {"eq": lax.eq, "ge": lax.ge, "gt": lax.gt, "le": lax.le, "lt": lax.lt}
+COMPARED |= {"ne": lax.ne}
+LOGICAL = {"and": lax.bitwise_and, "or": lax.bitwise_or, "xor": lax.bitwise_xor}
+UNARY = [
+    name
+    for name in BY_ELEMENT
+    if name not in {*BINARY, *COMPARED, *LOGICAL, "clamp", "is_finite", "not"}
+]
+NOT_IN_ONNX = ["acosh", "asinh", "atan2", "atanh", "cbrt", "erfc", "exp2", "lgamma"]
+NOT_IN_ONNX += ["acos", "asin", "atan", "cosh", "erf", "sinh"]
+
+
+def each_operation(arrays, x):
+    """All operations there are, of positive numbers in the columns of x."""
+
+    def at(row):
+        a, b = row[0], row[1]
+        yes, no = a > b, lax.is_finite(b - a)
+        domain = {"acos": a / 4, "asin": a / 4, "atanh": a / 4, "acosh": a + 1}
+        answers = {name: getattr(lax, name)(domain.get(name, a)) for name in UNARY}
+        answers |= {name: op(a, b) for name, op in BINARY.items()}
+        flags = {name: op(a, b) for name, op in COMPARED.items()}
+        flags |= {name: op(yes, no) for name, op in LOGICAL.items()}
+        flags |= {"not": ~yes, "is_finite": no, "any": (row > 1).any()}
+        shape = {
+            "clamp": lax.clamp(0.5, a, 1.5),
+            "cumsum": jnp.cumsum(row)[2],
+            "filled": jnp.exp(jnp.broadcast_to(a, (4,))).sum(),
+            "flags": (row > 1).all().astype(x.dtype),
+            "outer": row[:, None] @ row[None, :],
+            "power": a**5 + b**-3,
+            "products": jnp.einsum("i,j,k->", row, row, row),
+            "reduced": row.max() + row.min() + row.prod(),
+            "reshaped": jnp.stack([row, row]).reshape(3, 2)[::2, 1],
+            "reversed": row[::-1],
+            "split": jnp.concatenate(jnp.split(row, 3)[::-1]),
+            "taken": row[jnp.asarray([2, 0])],
+            "two_numbers": jnp.where(yes, 1.0, 2.0),
+        }
+        answers |= shape | {key: flag.astype(x.dtype) for key, flag in flags.items()}
+        return {f"of_{key}": value for key, value in answers.items()}
+
+    return jax.vmap(at)(x)
+
+
+def test_every_operation_is_that_of_jax():
+    x = np.abs(X) + 0.05
+    want = jax.jit(lambda x: each_operation((), x))(jnp.asarray(x))
+    program = program_of(each_operation, (), 3, x.dtype)
+    got = predict_of(numpy_code(program, "", ""))(x)
+    assert set(got) == set(want)
+    for key in want:
+        assert_close(got[key], want[key], 1e-13)
+
+    lacking = {f"of_{name}" for name in [*NOT_IN_ONNX, "any", "flags", "reversed"]}
+
+    def some(arrays, x):
+        answers = each_operation(arrays, x)
+        return {key: value for key, value in answers.items() if key not in lacking}
+
+    got = onnx_predict(program_of(some, (), 3, x.dtype))(x)
+    for key in got:
+        assert_close(got[key], want[key], 1e-13)
+
+
+def test_functions_that_onnx_lacks_keep_their_digits_everywhere():
+    powers = np.logspace(-300, 300, 121)
+    x = np.concatenate([powers, -powers, [0.0, np.inf, -np.inf, 709.0, -0.5, 50.0]])
+    functions = {"log1p": jnp.log1p, "expm1": jnp.expm1, "logistic": jax.nn.sigmoid}
+    of_rows = lambda arrays, x: {k: f(x[:, 0]) for k, f in functions.items()}
+    got = onnx_predict(program_of(of_rows, (), 1, x.dtype))(x[:, None])
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(got["log1p"], np.log1p(x), rtol=1e-14)
+        np.testing.assert_allclose(got["expm1"], np.expm1(x), rtol=1e-14)
+        np.testing.assert_allclose(got["logistic"], 1 / (1 + np.exp(-x)), rtol=1e-14)
+
+
+def test_an_operation_that_cannot_be_written_is_named(tmp_path):
+    def model(function):
+        kernel = lambda x, z: function(x) @ function(z).mT
+        return condition(SparseGP(kernel, likelihoods.Gaussian(0.1), INDUCING))
+
+    path = tmp_path / "model"
+    with pytest.raises(InputError, match="digamma .* NumPy"):
+        to_numpy(model(lambda x: lax.digamma(x**2 + 1)), path)
+    with pytest.raises(InputError, match="digamma .* ONNX"):
+        to_onnx(model(lambda x: lax.digamma(x**2 + 1)), path)
+    with pytest.raises(InputError, match="erf .* ONNX in 64 bits"):
+        to_onnx(model(lax.erf), path)
+    assert not path.exists()
+
+
+def chunk_of(code):
+    (chunk,) = re.findall(r"max\(len\(x\), 1\), (\d+)", code)
+    return int(chunk)
+
+
+def test_no_array_is_of_rows_by_inducing_by_inputs(tmp_path):
+    to_numpy(predictor_of(of_likelihood("Gaussian")), tmp_path / "model.py")
+    chunk = chunk_of((tmp_path / "model.py").read_text())
+    assert chunk * INDUCING.size > 2**20 >= chunk * len(INDUCING)
+
+
+def test_a_numpy_file_goes_through_many_rows_in_chunks(tmp_path):
+    predictor = predictor_of(of_likelihood("RobustMax(3)"))
+    to_numpy(predictor, tmp_path / "model.py")
+    code = (tmp_path / "model.py").read_text()
+    predict = predict_of(code)
+    rows = np.tile(X, (30, 1))
+    got = predict(rows)["probabilities"]
+    assert chunk_of(code) < len(got) == len(rows)
+    assert_close(got, np.tile(predict(X)["probabilities"], (30, 1)))
+    assert predict(X[:0])["probabilities"].shape == (0, 3)
+    with pytest.raises(ValueError, match="rows of 3 inputs"):
+        predict(X[:, :2])

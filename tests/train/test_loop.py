@@ -1,0 +1,272 @@
+"""Laws of the loop."""
+
+import json
+import os
+import resource
+import signal
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from matplotlib import pyplot
+
+import natgrad
+from natgrad import annealed
+from natgrad.data import Batch
+from natgrad.errors import CheckpointError, FitError
+from natgrad.families import diagonal
+from natgrad.positive import Log
+from natgrad.train import Rule, in_turn, loop, rules, run, state
+
+
+N, D = 40, 3
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((N, D))
+Y = X @ [1.0, -2.0, 0.5] + 0.3 * RNG.standard_normal(N)
+DATA = Batch(X, Y)
+
+
+def start():
+    """Weights of a linear model with noise of unknown size."""
+    q = diagonal.Moments(jnp.zeros(D), Log(jnp.zeros(D)))
+    return {"q": q, "log_noise": jnp.zeros(())}
+
+
+def loss(params, batch):
+    """Minus the evidence bound."""
+    q, log_noise = params["q"], params["log_noise"]
+    mean, var = q.mean, q.var.value()
+    prior = diagonal.Moments(jnp.zeros(D), Log(jnp.zeros(D)))
+    error = (batch.y - batch.x @ mean) ** 2 + batch.x**2 @ var
+    each = log_noise + error * jnp.exp(-2 * log_noise) / 2
+    weight = jnp.ones_like(batch.y) if batch.weight is None else batch.weight
+    return N * (weight @ each) / weight.sum() + q.kl(prior).sum()
+
+
+@pytest.fixture(autouse=True)
+def promoting():
+    with jax.numpy_dtype_promotion("standard"):  # Adam promotes inside Optax
+        yield
+
+
+def fit(params=None, data=DATA, **options):
+    options = {"rows": 8, "steps": 60, "progress": False, **options}
+    return natgrad.fit(loss, params or start(), data, **options)
+
+
+def same(ours, theirs) -> bool:
+    pairs = zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True)
+    return all(np.array_equal(a, b) for a, b in pairs)
+
+
+def test_a_run_is_a_function_of_its_seed(monkeypatch):
+    first = fit(seed=1)
+    assert same(first.params, fit(seed=1).params)
+    assert not same(first.params, fit(seed=2).params)
+    monkeypatch.setattr(state, "CALL_STEPS", 3)
+    assert same(first.params, fit(seed=1, log_every=7).params)
+
+
+def test_it_is_a_fold_of_the_rule_over_the_batches():
+    rule = in_turn(
+        loss,
+        natgrad.on_distributions(natgrad.guarded_ngd(8 / N)),
+        natgrad.on_hyperparameters(annealed(optax.scale_by_adam(), rules.RATE)),
+    )
+    source = natgrad.data.Arrays(DATA, 8, 0)
+    params, memory = start(), rule.init(start())
+    step = jax.jit(rule.step)
+    for number in range(20):
+        batch = jax.tree.map(lambda leaf: leaf[0], source.take(number, 1))
+        params, memory, _ = step(params, memory, batch, progress=number / 20)
+    ours = fit(steps=20).params
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(params), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
+
+
+def test_what_the_caller_gave_is_left_alone():
+    params = start()
+    before = jax.tree.map(np.array, params)
+    fit(params, steps=5)
+    assert same(params, before)
+
+
+def test_it_is_compiled_once_whatever_the_batches():
+    calls = []
+
+    def counted(params, batch):
+        calls.append(batch.y.shape)
+        return loss(params, batch)
+
+    cut = [Batch(X[i : i + 12], Y[i : i + 12]) for i in range(0, N, 12)]  # 12 12 12 4
+    options = {"steps": 30, "log_every": 4, "progress": False}
+    natgrad.fit(counted, start(), cut, **options)
+    traced = len(calls)
+    assert set(calls) == {(12,)}
+    natgrad.fit(counted, start(), (X, Y), rows=12, **options)
+    assert len(calls) <= 2 * traced
+
+
+def test_all_kinds_of_trees_and_optimisers_learn():
+    whole = fit(steps=200)
+    bound = whole.history[-1].objective
+    of_q = lambda q, batch: loss({"q": q, "log_noise": jnp.log(0.3)}, batch)
+    q = natgrad.fit(of_q, start()["q"], DATA, steps=60, progress=False).params
+    np.testing.assert_allclose(q.mean, whole.params["q"].mean, atol=0.1)
+    plain = lambda w, batch: N * ((batch.y - batch.x @ w) ** 2).mean()
+    options = {"optimizer": annealed(optax.scale_by_adam(), 0.3), "progress": False}
+    w = natgrad.fit(plain, jnp.zeros(D), DATA, steps=200, **options).params
+    np.testing.assert_allclose(w, q.mean, atol=0.1)
+    together = natgrad.split(natgrad.guarded_ngd(8 / N), optax.adam(0.05))
+    for optimizer in (together, optax.adam(0.05), (together, optax.sgd(1e-4))):
+        assert fit(optimizer=optimizer, steps=200).history[-1].objective > bound - 0.2
+
+
+def test_a_loss_may_be_random_and_its_draws_belong_to_the_step():
+    def noisy(params, batch, key):
+        return loss(params, batch) + 0.1 * jax.random.normal(key) * params["log_noise"]
+
+    options = {"rows": 8, "steps": 30, "progress": False}
+    first = natgrad.fit(noisy, start(), DATA, **options).params
+    again = natgrad.fit(noisy, start(), DATA, log_every=4, **options).params
+    assert same(first, again)
+    assert not same(first, fit(steps=30).params)
+
+
+def interrupting(at):
+    def callback(record, params):
+        if record.step == at:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    return callback
+
+
+def test_an_interrupted_run_is_resumed_to_the_same_result(tmp_path):
+    score = lambda params: -((params["log_noise"] + 1.0) ** 2)
+    options = {"log_every": 4, "score": score}
+    whole = fit(**options)
+    there = {"checkpoint": tmp_path / "run", **options}
+    part = fit(callbacks=[interrupting(24)], **there)
+    assert part.history.reason == "interrupted" and part.history[-1].step == 24
+    with pytest.raises(CheckpointError, match="step 24 already.*resume=True"):
+        fit(**there)
+    with pytest.raises(CheckpointError, match="fraction was 0.2 and is 0.25"):
+        fit(resume=True, rows=10, **there)
+    with pytest.raises(CheckpointError, match="data was .* and is "):
+        fit(resume=True, data=Batch(X + 1, Y), **there)
+    resumed = fit(resume=True, **there)
+    assert same(resumed.params, whole.params)
+    numbers = lambda fitted: [
+        (r.step, r.objective, r.score, r.step_size) for r in fitted.history
+    ]
+    assert numbers(resumed) == numbers(whole)
+    lines = (tmp_path / "run" / "history.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == list(range(4, 61, 4))
+    assert same(fit(resume=True, **there).params, whole.params)  # nothing left to do
+
+
+def test_a_full_disk_does_not_cost_the_model(tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill(record, params):  # from here on no file may grow beyond so many bytes
+        if record.step == 20:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
+
+    try:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            with pytest.raises(CheckpointError, match="could not be written") as caught:
+                fit(checkpoint=tmp_path / "run", save_seconds=0, callbacks=[fill])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert any("the run goes on" in str(one.message) for one in said)
+    assert same(caught.value.params, fit().params)
+    assert len(caught.value.history) == 60
+    # And what was whole before is there to go on from.
+    assert same(fit(checkpoint=tmp_path / "run", resume=True).params, fit().params)
+
+
+def test_a_folder_that_cannot_be_written_is_found_out_before_the_run(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(CheckpointError, match="cannot hold checkpoints"):
+        fit(checkpoint=tmp_path / "file" / "run")
+
+
+def test_what_is_not_finite_never_enters_the_state():
+    bad = X.copy()
+    bad[[5, 17]] = np.nan
+    fitted = fit(data=Batch(bad, Y), steps=100)
+    refused = fitted.history[-1].refused
+    seen = natgrad.data.Arrays(Batch(bad, Y), 8, 0).take(0, 100)
+    assert refused == np.isnan(seen.x).any((1, 2)).sum()
+    clean = np.delete(np.arange(N), [5, 17])
+    expected = fit(data=Batch(X[clean], Y[clean]), steps=100).params
+    np.testing.assert_allclose(fitted.params["q"].mean, expected["q"].mean, atol=0.2)
+
+
+def test_a_hopeless_run_ends_with_what_it_had_and_the_cause():
+    bad = X.copy()
+    bad[[5, 17]] = np.inf
+    with pytest.raises(FitError, match="rows 5, 17 of the table have values") as caught:
+        fit(data=Batch(bad, Y), rows=N)
+    assert same(caught.value.params, start())
+
+    def spoiled(params, batch):
+        return loss(params, batch) + jnp.log(batch.y + 10).sum()
+
+    below = Y.copy()
+    below[3] = -20.0
+    with pytest.raises(FitError, match="rows 3 of the table have no finite loss"):
+        natgrad.fit(spoiled, start(), (X, below), rows=N, progress=False)
+
+    steep = lambda params, batch: loss(params, batch) + jnp.sqrt(params["log_noise"])
+    with pytest.raises(FitError, match=r"gradient of \['log_noise'\] is not finite"):
+        natgrad.fit(steep, start(), DATA, rows=N, progress=False)
+
+
+def test_it_stops_when_nothing_improves_and_keeps_the_best():
+    best = lambda params: -((params["log_noise"] + 0.4) ** 2)
+    fitted = fit(steps=2000, score=best, patience=5, log_every=10)
+    scores = fitted.history.column("score")
+    assert fitted.history.reason == "no new best in 5 records"
+    assert len(scores) - 1 - int(np.argmax(scores)) == 5
+    np.testing.assert_allclose(float(best(fitted.params)), max(scores), rtol=1e-6)
+    by_bound = fit(steps=100_000, rows=N, patience=3, log_every=50)
+    assert by_bound.history.reason == "no new best in 3 records"
+
+
+def test_it_stops_in_time():
+    fitted = fit(steps=None, minutes=1 / 60)
+    assert fitted.history.reason == "the time is over"
+    assert fitted.history[-1].seconds < 5
+    once = (batch for batch in [DATA] * 7)
+    assert fit(data=once, log_every=2).history.reason == "no more data"
+
+
+def test_a_history_is_a_table_a_picture_and_lines(tmp_path):
+    path = tmp_path / "run.jsonl"
+    history = fit(log=path, score=lambda params: -params["log_noise"]).history
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    frame = history.to_frame()
+    assert list(frame["step"]) == [line["step"] for line in lines] == list(range(1, 61))
+    np.testing.assert_array_equal(
+        frame["objective"], [line["objective"] for line in lines]
+    )
+    assert (frame["step_size"] > 0).all() and (frame["refused"] == 0).all()
+    axes = history.plot()
+    assert len(axes[0].lines) == 2 and len(axes[1].lines) == 1
+    pyplot.close("all")
+    assert "60 records, all steps taken" in repr(history)
+
+
+def test_a_rule_of_ones_own_is_enough():
+    rule = Rule(
+        lambda params: (), lambda params, state, batch, **_: (params + 1, state, params)
+    )
+    source = natgrad.data.Arrays(DATA, 8)
+    fitted = run(rule, jnp.zeros(()), source, steps=30, progress=False)
+    assert fitted.params == 30
+    assert loop.STEPS == 5000
