@@ -2,9 +2,9 @@
 
 import json
 import os
-import resource
 import signal
-import warnings
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -168,25 +168,39 @@ def test_an_interrupted_run_is_resumed_to_the_same_result(tmp_path):
     assert same(fit(resume=True, **there).params, whole.params)  # nothing left to do
 
 
-def test_a_full_disk_does_not_cost_the_model(tmp_path):
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+FULL = """
+import resource, sys, warnings
+from tests.train import test_loop
+from natgrad.errors import CheckpointError
 
-    def fill(record, params):  # from here on no file may grow beyond so many bytes
-        if record.step == 20:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
+limits = resource.getrlimit(resource.RLIMIT_FSIZE)
 
+def fill(record, params):  # from here on no file may grow beyond so many bytes
+    if record.step == 20:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
+
+folder = sys.argv[1]
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
     try:
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            with pytest.raises(CheckpointError, match="could not be written") as caught:
-                fit(checkpoint=tmp_path / "run", save_seconds=0, callbacks=[fill])
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert any("the run goes on" in str(one.message) for one in said)
-    assert same(caught.value.params, fit().params)
-    assert len(caught.value.history) == 60
-    # And what was whole before is there to go on from.
-    assert same(fit(checkpoint=tmp_path / "run", resume=True).params, fit().params)
+        test_loop.fit(checkpoint=folder, save_seconds=0, callbacks=[fill])
+    except CheckpointError as error:
+        caught = error
+resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+assert "could not be written" in str(caught), caught
+assert any("the run goes on" in str(one.message) for one in said)
+whole = test_loop.fit().params
+assert test_loop.same(caught.params, whole)
+assert len(caught.history) == 60
+# And what was whole before is there to go on from.
+assert test_loop.same(test_loop.fit(checkpoint=folder, resume=True).params, whole)
+"""
+
+
+def test_a_full_disk_does_not_cost_the_model(tmp_path):
+    command = [sys.executable, "-c", FULL, str(tmp_path / "run")]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr[-3000:]
 
 
 def test_a_folder_that_cannot_be_written_is_found_out_before_the_run(tmp_path):

@@ -12,7 +12,11 @@ from natgrad.gp.export import (
     to_onnx as to_onnx,
     to_stablehlo as to_stablehlo,
 )
-from natgrad.gp.files import load as load, save as save
+from natgrad.gp.files import (
+    load as load,
+    read_metadata as read_metadata,
+    save as save,
+)
 from natgrad.gp.fit import fit as fit, fixed_hyperparameters as fixed_hyperparameters
 from natgrad.gp.foreign import as_kernel as as_kernel
 from natgrad.gp.paths import Paths as Paths, draw_paths as draw_paths

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 import optax
 
 from natgrad.data.source import Arrays, Batches, as_batches
@@ -18,7 +17,15 @@ from natgrad.train.history import History, Record
 from natgrad.train.keeper import Keeper
 from natgrad.train.progress import Progress, Silent
 from natgrad.train.rules import Loss, Rule, default_rule, in_turn
-from natgrad.train.state import REFUSALS, Best, Caller, State, copied, first_state
+from natgrad.train.state import (
+    REFUSALS,
+    Best,
+    Caller,
+    State,
+    copied,
+    first_state,
+    number,
+)
 from natgrad.train.watch import Clock, Signals
 
 
@@ -176,10 +183,10 @@ def _record(
     value = objective if held_out is None else held_out
     if value > float(best.value):
         params = None if best.params is None else copied(state.params)
-        best = Best(np.asarray(value, float), np.zeros((), int), params)
+        best = Best(number(value), number(0), params)
     else:
-        best = best._replace(age=np.asarray(best.age + 1))
-    fresh = tally._replace(loss=np.zeros((), float), steps=np.zeros((), int))
+        best = best._replace(age=number(int(best.age) + 1))
+    fresh = tally._replace(loss=number(0.0), steps=number(0))
     return record, state._replace(tally=fresh, best=best)
 
 

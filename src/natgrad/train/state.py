@@ -55,9 +55,9 @@ class State(NamedTuple):
 
 
 def first_state(rule: Rule, params: Any, has_score: bool) -> State:
-    zero, number = np.zeros((), int), np.zeros((), float)
-    tally = Tally(number, zero, zero, zero)
-    best = Best(np.asarray(-np.inf), zero, params if has_score else None)
+    zero = number(0)
+    tally = Tally(number(0.0), zero, zero, zero)
+    best = Best(number(-np.inf), zero, params if has_score else None)
     return copied(State(zero, params, rule.init(params), tally, best))
 
 
@@ -169,11 +169,17 @@ class Caller:
             self.room = max(1, min(CALL_STEPS, CALL_BYTES // max(size, 1)))
 
         def filled(leaf: np.ndarray) -> np.ndarray:
-            room = np.empty((self.room, *leaf.shape[1:]), leaf.dtype)
+            dtype = jax.dtypes.canonicalize_dtype(leaf.dtype)
+            room = np.empty((self.room, *leaf.shape[1:]), dtype)
             room[: len(leaf)] = leaf
             return room
 
         return jax.tree.map(filled, stacked), len(leaves[0])
+
+
+def number(value: int | float) -> np.ndarray:
+    """A number as JAX would hold it; made on the host, where it costs nothing."""
+    return np.asarray(value, jax.dtypes.canonicalize_dtype(type(value)))
 
 
 def copied(tree: Any) -> Any:
