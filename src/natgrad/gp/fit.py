@@ -14,11 +14,12 @@ from jaxtyping import Array
 from natgrad.data.batch import Batch
 from natgrad.data.source import Arrays, as_batch, as_batches
 from natgrad.errors import InputError
+from natgrad.gp.spacing import default_hyperparameters
 from natgrad.gp.sparse import SparseGP, elbo
 from natgrad.gp.steps import alternating
 from natgrad.guarded import guarded_ngd
 from natgrad.train.loop import Fitted, run
-from natgrad.train.rules import Rule, default_hyperparameters
+from natgrad.train.rules import Rule
 
 
 SCORED = 1024

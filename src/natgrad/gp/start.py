@@ -12,7 +12,7 @@ from natgrad.gp.likelihoods import AbstractLikelihood
 from natgrad.gp.sparse import SparseGP
 
 
-INDUCING = 100
+INDUCING = 200
 """How many inducing inputs there are if nothing is said."""
 
 
