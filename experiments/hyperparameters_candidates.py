@@ -53,6 +53,7 @@ def candidates() -> dict[str, Candidate]:
             f"constant {rate}": Candidate("Adam", constant(rate)),
             f"cosine {rate}": at(),
             f"near {rate}": at(near=1.0),
+            f"near {rate}, Z 3": at(near=1.0, inducing=3.0),
             f"cosine {rate}, Z 0.3": at(inducing=0.3),
             f"cosine {rate}, Z 0.1": at(inducing=0.1),
             f"spread {rate}": at(spread=1.0),
@@ -115,7 +116,7 @@ MAKERS: dict[str, Callable[..., optax.GradientTransformation]] = {
         optax.adam(learning_rate, b1, b2), inducing, spread, near
     ),
     "schedule-free": lambda learning_rate, b1, b2, inducing, spread, near: (
-        optax.contrib.schedule_free_adamw(learning_rate, b1, b2)
+        optax.contrib.schedule_free_adamw(learning_rate, b1=b1, b2=b2)
     ),
     "Prodigy": lambda learning_rate, b1, b2, inducing, spread, near: (
         optax.contrib.prodigy(learning_rate, (b1, b2))

@@ -9,7 +9,14 @@ import pytest
 
 
 ROOT = Path(__file__).parents[1]
-PAGES = ["README.md", "docs/sparse_gp.md", "docs/likelihoods.md"]
+PAGES = [
+    "README.md",
+    "docs/export.md",
+    "docs/files.md",
+    "docs/likelihoods.md",
+    "docs/sparse_gp.md",
+    "docs/training.md",
+]
 
 
 @pytest.mark.slow

@@ -69,3 +69,12 @@ def test_a_guarded_network_is_between_the_best_adam_and_the_rest(tmp_path):
     assert last["guarded_ngd"] < last["adam(0.03)"] < last["adam(0.01)"]
     assert last["guarded_ngd"] < last["adam(0.1)"] + 0.3 * 100
     assert (tmp_path / "figure.png").stat().st_size > 0
+
+
+def test_a_run_that_was_stopped_and_resumed_is_the_same_run(tmp_path):
+    result = load("training").main(tmp_path / "figure.png")
+    assert result.difference == 0
+    assert np.abs(result.weights - result.true_weights).max() < 0.2
+    scores = result.history.column("score")
+    assert max(scores) > 0.3 > scores[0]
+    assert (tmp_path / "figure.png").stat().st_size > 0

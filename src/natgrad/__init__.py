@@ -1,6 +1,12 @@
 """Natural gradients for variational inference, in any parameterization."""
 
-from natgrad import families as families, linalg as linalg, positive as positive
+from natgrad import (
+    data as data,
+    families as families,
+    linalg as linalg,
+    positive as positive,
+    train as train,
+)
 from natgrad.guarded import GuardedState as GuardedState, guarded_ngd as guarded_ngd
 from natgrad.natural import (
     double_vjp as double_vjp,

@@ -221,10 +221,18 @@ def test_what_is_not_finite_never_enters_the_state():
     np.testing.assert_allclose(fitted.params["q"].mean, expected["q"].mean, atol=0.2)
 
 
+def test_a_step_out_of_the_family_is_not_taken():
+    far = natgrad.on_distributions(natgrad.mirror_descent(100.0))
+    concave = lambda params, batch: loss(params, batch) - 1.5 * params["q"].entropy()
+    with pytest.raises(FitError) as caught:
+        natgrad.fit(concave, start(), DATA, optimizer=far, rows=N, progress=False)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(caught.value.params))
+
+
 def test_a_hopeless_run_ends_with_what_it_had_and_the_cause():
     bad = X.copy()
     bad[[5, 17]] = np.inf
-    with pytest.raises(FitError, match="rows 5, 17 of the table have values") as caught:
+    with pytest.raises(FitError, match="rows 5, 17 of the table with values") as caught:
         fit(data=Batch(bad, Y), rows=N)
     assert same(caught.value.params, start())
 
@@ -233,7 +241,7 @@ def test_a_hopeless_run_ends_with_what_it_had_and_the_cause():
 
     below = Y.copy()
     below[3] = -20.0
-    with pytest.raises(FitError, match="rows 3 of the table have no finite loss"):
+    with pytest.raises(FitError, match="row 3 of the table without a finite loss"):
         natgrad.fit(spoiled, start(), (X, below), rows=N, progress=False)
 
     steep = lambda params, batch: loss(params, batch) + jnp.sqrt(params["log_noise"])

@@ -45,11 +45,20 @@ class Arrays:
 
     def __init__(self, columns: Any, rows: int = 256, seed: int = 0):
         self.columns = jax.tree.map(np.asarray, columns)
-        lengths = {len(leaf) for leaf in jax.tree.leaves(self.columns)}
-        if len(lengths) != 1 or not min(lengths) or rows < 1:
+        if not isinstance(rows, int | np.integer) or rows < 1:
+            raise InputError(f"rows is {rows!r}; a batch should have at least one")
+        leaves = jax.tree.leaves(self.columns)
+        if not all(leaf.ndim for leaf in leaves):
             raise InputError(
-                f"the columns have {sorted(lengths)} rows, in batches of {rows}; they "
-                "should all have equally many, at least one"
+                f"the data is {_shown(columns)}; it should be arrays with a row for "
+                "each datum, such as (x, y)"
+            )
+        lengths = {len(leaf) for leaf in leaves}
+        if len(lengths) != 1 or not min(lengths):
+            counts = [len(leaf) for leaf in leaves]
+            raise InputError(
+                f"the columns have {sorted(lengths)} rows (in their order {counts}); "
+                "they should all have equally many, at least one"
             )
         self.total, self.seed = lengths.pop(), seed
         self.rows = min(rows, self.total)
@@ -109,6 +118,7 @@ class Iterated:
         if first is None:
             raise InputError("the batches are empty; there should be at least one")
         self.rows = _rows(first)
+        self.first = first
         self._iterator = itertools.chain([first], self._iterator)
 
     @property
@@ -171,8 +181,9 @@ def as_batch(data: Any) -> Any:
     if isinstance(data, tuple | list) and len(data) in (2, 3):
         x, y, *weight = map(as_array, data)
         x = x[:, None] if x.ndim == 1 else x
-        y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
-        return Batch(x, y, *(w.astype(x.dtype) for w in weight if w is not None))
+        flat = lambda a: a[:, 0] if a.ndim == 2 and a.shape[1] == 1 else a
+        weights = (flat(w).astype(x.dtype) for w in weight if w is not None)
+        return Batch(x, flat(y), *weights)
     return jax.tree.map(np.asarray, data)
 
 
@@ -184,7 +195,13 @@ def as_array(column: Any) -> Any:
         return np.stack([column[name].to_numpy() for name in column.column_names], -1)
     if hasattr(column, "to_numpy"):
         return np.asarray(column.to_numpy())
-    return np.asarray(column)
+    try:
+        return np.asarray(column)
+    except ValueError as error:
+        raise InputError(
+            f"{_shown(column)} cannot be an array: {error}; its rows should be equally "
+            "long"
+        ) from error
 
 
 def table(frame: Any, target: str, weight: str | None = None) -> Batch:
@@ -196,10 +213,21 @@ def table(frame: Any, target: str, weight: str | None = None) -> Batch:
                 f"the table has no column {name!r}; it has {', '.join(map(str, names))}"
             )
     column = lambda name: np.asarray(frame[name].to_numpy())
+
+    def numbers(name: str) -> np.ndarray:
+        try:
+            return column(name).astype(float)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"column {name!r} is not of numbers ({error}); drop it, or make "
+                "numbers of it"
+            ) from error
+
     inputs = [name for name in names if name not in (target, weight)]
-    x = np.stack([column(name).astype(float) for name in inputs], -1)
-    y = column(target)
-    return Batch(x, y) if weight is None else Batch(x, y, column(weight).astype(float))
+    if not inputs:
+        raise InputError(f"the table has no column beside {target!r} to be an input")
+    x, y = np.stack([numbers(name) for name in inputs], -1), column(target)
+    return Batch(x, y) if weight is None else Batch(x, y, numbers(weight))
 
 
 def as_batches(data: Any, rows: int = 256, seed: int = 0) -> Batches:
@@ -210,6 +238,11 @@ def as_batches(data: Any, rows: int = 256, seed: int = 0) -> Batches:
     """
     if isinstance(data, Batches):
         return data
+    if hasattr(data, "columns"):  # a frame of pandas, polars or Arrow
+        raise InputError(
+            f"the data is {_shown(data)}, and which column is the target is not "
+            "known: give natgrad.data.table(frame, target), or a pair (x, y)"
+        )
     is_tree = isinstance(data, tuple | dict | np.ndarray | jax.Array)
     if not is_tree and isinstance(data, Iterable):
         return Iterated(data)
@@ -217,7 +250,19 @@ def as_batches(data: Any, rows: int = 256, seed: int = 0) -> Batches:
 
 
 def _rows(batch: Any) -> int:
-    return len(jax.tree.leaves(batch)[0])
+    leaves = jax.tree.leaves(batch)
+    if not leaves or not leaves[0].ndim:
+        raise InputError(
+            f"a batch is {_shown(batch)}; it should be arrays with a row for each "
+            "datum, such as (x, y)"
+        )
+    return len(leaves[0])
+
+
+def _shown(thing: Any) -> str:
+    """A thing by its class, or by itself if it is short."""
+    kind = type(thing)
+    return repr(thing) if kind in (str, int, float) else f"a {kind.__name__}"
 
 
 def _weighted(batch: Batch) -> Batch:

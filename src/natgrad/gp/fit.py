@@ -12,7 +12,7 @@ from jax import lax
 from jaxtyping import Array
 
 from natgrad.data.batch import Batch
-from natgrad.data.source import Arrays, as_batch, as_batches
+from natgrad.data.source import Arrays, Iterated, as_batch, as_batches
 from natgrad.errors import InputError
 from natgrad.gp.spacing import default_hyperparameters
 from natgrad.gp.sparse import SparseGP, elbo
@@ -47,11 +47,28 @@ def fit(
     `options` are those of `natgrad.train.run`: `steps` or `minutes`, `patience`, `log`,
     `checkpoint`, `resume`, `progress` and so on.
     """
+    if not isinstance(model, SparseGP):
+        raise InputError(
+            f"the model is a {type(model).__name__}; it should be a SparseGP, such as "
+            "start(x, likelihood) makes"
+        )
     batches = as_batches(data, rows, seed)
     if isinstance(batches, Arrays):
         check(model, batches.columns, "data")
+    elif isinstance(batches, Iterated):
+        check_shapes(model, batches.first, "the first batch")
+    if batches.num_data is None:
+        raise InputError(
+            "how many rows there are in all is not known, and the bound needs it: give "
+            "natgrad.data.Iterated(batches, num_data)"
+        )
     if rule is None:
         rule = default_rule(batches.num_data, batches.fraction)
+    elif not isinstance(rule, Rule):
+        raise InputError(
+            f"the rule is a {type(rule).__name__}; it should be a Rule, such as "
+            "alternating(natural, ordinary, num_data) and natgrad.train.in_turn make"
+        )
     loss = lambda model, batch: -elbo(model, batch, batches.num_data)
     score = None if held_out is None else _score(model, as_batch(held_out))
     return run(rule, model, batches, seed=seed, score=score, loss=loss, **options)
@@ -70,12 +87,12 @@ def fixed_hyperparameters(
     return alternating(natural, optax.set_to_zero(), num_data)
 
 
-def check(model: SparseGP, batch: Any, name: str) -> None:
-    """Refuses a table that the model cannot be trained on, and says why."""
+def check_shapes(model: SparseGP, batch: Any, name: str) -> None:
+    """Refuses what is no table of inputs and targets of the model."""
     if not isinstance(batch, Batch):
         raise InputError(
             f"{name} is a {type(batch).__name__}; it should be a pair (x, y) or a "
-            "triple (x, y, weight)"
+            "triple (x, y, weight), in a tuple"
         )
     x, y, weight = batch
     width = model.inducing.shape[1]
@@ -89,8 +106,24 @@ def check(model: SparseGP, batch: Any, name: str) -> None:
             f"the targets of {name} have shape {list(y.shape)}; they should be one for "
             f"each of the {len(x)} rows"
         )
+    if weight is not None and weight.shape != y.shape:
+        raise InputError(
+            f"the weights of {name} have shape {list(weight.shape)}; they should be "
+            f"one for each of the {len(x)} rows"
+        )
+    if y.dtype.kind in "OSUMm":
+        raise InputError(
+            f"the targets of {name} are {y.dtype}; they should be numbers, and labels "
+            "0, 1, 2, ..."
+        )
     if not np.issubdtype(x.dtype, np.number):
         raise InputError(f"the inputs of {name} are {x.dtype}; they should be numbers")
+
+
+def check(model: SparseGP, batch: Any, name: str) -> None:
+    """Refuses a table that the model cannot be trained on, and says why."""
+    check_shapes(model, batch, name)
+    x, y, weight = batch
     bad = ~np.isfinite(x)
     if bad.any():
         row, column = np.argwhere(bad)[0]
@@ -101,6 +134,8 @@ def check(model: SparseGP, batch: Any, name: str) -> None:
     model.likelihood.check(np.asarray(y))
     if weight is not None and not ((weight >= 0) & np.isfinite(weight)).all():
         raise InputError(f"the weights of {name} should be finite and not negative")
+    if weight is not None and not weight.any():
+        raise InputError(f"the weights of {name} are all 0; some should be positive")
 
 
 def _score(model: SparseGP, held_out: Any) -> Callable[[SparseGP], Array]:

@@ -6,26 +6,35 @@ import jax.numpy as jnp
 import numpy as np
 
 from natgrad.data.source import as_array
+from natgrad.errors import InputError
 from natgrad.gp.inducing import k_means
 from natgrad.gp.kernels import Matern52
 from natgrad.gp.likelihoods import AbstractLikelihood
 from natgrad.gp.sparse import SparseGP
 
 
-INDUCING = 200
-"""How many inducing inputs there are if nothing is said."""
+ROWS_EACH, LEAST, MOST = 20, 100, 200
+"""If nothing is said, one inducing input for so many rows, within these bounds."""
 
 
 def start(
-    x: Any, likelihood: AbstractLikelihood, inducing: int = INDUCING, seed: int = 0
+    x: Any, likelihood: Any, inducing: int | None = None, seed: int = 0
 ) -> SparseGP:
     """A model of inputs of a size near 1, to be trained.
 
     Its kernel is a Matérn-5/2 with a lengthscale for each input, which begins at √D as
-    in the paper; its inducing inputs are the k means of the rows.
+    in the paper; its inducing inputs are the k means of the rows, 100 of up to 2,000
+    and 200 from 4,000 on if their number is not given.
     """
+    if not isinstance(likelihood, AbstractLikelihood):
+        raise InputError(
+            f"the likelihood is {likelihood!r}; it should be one of those in "
+            "natgrad.gp.likelihoods, such as Gaussian()"
+        )
     x = np.asarray(as_array(x), float)
     x = x[:, None] if x.ndim == 1 else x
     lengthscale = np.full(x.shape[1], np.sqrt(x.shape[1]))
+    if inducing is None:
+        inducing = min(max(len(x) // ROWS_EACH, LEAST), MOST)
     z = k_means(x, min(inducing, len(x)), seed)
     return SparseGP(Matern52(lengthscale, 2.0), likelihood, jnp.asarray(z))

@@ -67,8 +67,9 @@ def alternating(
         updates, ordinary_state = ordinary.update(grads, state.ordinary, moved, **extra)
         moved = optax.apply_updates(moved, updates)
         there = (moved, AlternatingState(natural_state, ordinary_state))
-        # One bad row must not spoil what was learned.
-        is_good = all_finite((value, grad, grads))
+        # One bad row must not spoil what was learned. What is not finite in a gradient
+        # of the hyperparameters is so in where they move, if they move at all.
+        is_good = all_finite((value, grad, moved))
         model, state = kept_unless(is_good, there, (model, state))
         return model, state, jnp.where(is_good, value, jnp.nan)
 

@@ -20,13 +20,13 @@ def likely_cause(
 
     `places` are the numbers of its rows in the table, if they are known.
     """
-    causes = [_rows(_not_finite(batch), "have values that are not finite", places)]
+    causes = [_rows(_not_finite(batch), "with values that are not finite", places)]
     causes.append(_extremes(params))
     if loss is not None:
         causes.append(_slopes(loss, params, batch))
         if not causes[0]:
             bad = _bad_rows(loss, params, batch)
-            causes.append(_rows(bad, "have no finite loss by themselves", places))
+            causes.append(_rows(bad, "without a finite loss by itself", places))
     return "; ".join(filter(None, causes)) or "no single row or parameter stands out"
 
 
@@ -85,7 +85,8 @@ def _rows(rows: np.ndarray, fault: str, places: np.ndarray | None) -> str:
         return ""
     where = "of the batch" if places is None else "of the table"
     numbers = rows if places is None else places[rows]
-    return f"rows {_listed([str(number) for number in numbers])} {where} {fault}"
+    listed = _listed([str(number) for number in numbers])
+    return f"row{'s' * (len(rows) > 1)} {listed} {where} {fault}"
 
 
 def _name(path: Any) -> str:

@@ -9,7 +9,7 @@ import jax
 import optax
 
 from natgrad.data.source import Arrays, Batches, as_batches
-from natgrad.errors import FitError
+from natgrad.errors import FitError, InputError
 from natgrad.guarded import GuardedState
 from natgrad.train.checkpoint import Checkpoints
 from natgrad.train.diagnosis import likely_cause
@@ -105,6 +105,7 @@ def run(
     state every `save_seconds` and at the end; `resume` goes on from there, to the same
     result, bit for bit, as if nothing had happened.
     """
+    _check_options(steps=steps, minutes=minutes, patience=patience, log_every=log_every)
     steps = STEPS if steps is None and minutes is None else steps
     every = log_every or max(1, (steps or STEPS) // RECORDS)
     limit = None if minutes is None else 60 * minutes
@@ -213,6 +214,12 @@ def _failure(
     )
     error.params, error.history = state.params, history
     return error
+
+
+def _check_options(**options: int | float | None) -> None:
+    for name, value in options.items():
+        if value is not None and not value > 0:
+            raise InputError(f"{name} is {value}; it should be above 0")
 
 
 def _described(batches: Batches, config: dict[str, Any] | None) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """A progress bar in a terminal or a notebook, and plain lines in a log file."""
 
+import shutil
 import sys
 import time
 from typing import Any
@@ -15,8 +16,9 @@ class Progress:
     """Shows how a run stands; as a context, it cleans up after itself."""
 
     def __init__(self, steps: int | None, seconds: float | None, begin: int = 0):
-        self.steps, self.seconds = steps, seconds
-        self.begin, self.started, self.shown = begin, time.monotonic(), -SECONDS
+        self.steps, self.seconds, self.begin = steps, seconds, begin
+        self.started: float | None = None
+        self.shown = -SECONDS
         self.bar: Any = None
         self.record: Record | None = None
 
@@ -25,54 +27,71 @@ class Progress:
             from tqdm.auto import tqdm
 
             # A run of so many minutes is measured by the clock.
-            total = self.steps or (self.seconds and round(self.seconds))
-            unit, begin = ("step", self.begin) if self.steps else ("s", 0)
-            self.bar = tqdm(total=total, initial=begin, unit=unit, dynamic_ncols=True)
+            self.bar = tqdm(
+                total=self.steps or round(self.seconds or 0),
+                initial=self.begin if self.steps else 0,
+                desc="compiling",
+                bar_format=_form(is_counted=self.steps is not None),
+                dynamic_ncols=True,
+            )
         return self
 
     def __exit__(self, *exception: Any) -> None:
         if self.bar is not None:
-            if self.record is not None:
-                self.bar.set_postfix_str(summary(self.record), refresh=False)
             self.bar.close()
 
     def show(self, step: int, record: Record | None) -> None:
         """Tells the step reached and, if there is a new one, the record."""
         self.record = record or self.record
+        if self.started is None:
+            # What was spent on compiling says nothing of the time that is left.
+            self.started, self.begin = time.monotonic(), step
+            if self.bar is not None:
+                self.bar.set_description_str("", refresh=False)
+                self.bar.unpause()
+        spent = int(time.monotonic() - self.started)
         if self.bar is not None:
             if record is not None:
                 self.bar.set_postfix_str(summary(record), refresh=False)
-            spent = int(time.monotonic() - self.started)
             now = step if self.steps else min(spent, self.bar.total)
             self.bar.update(now - self.bar.n)
         elif record is not None and time.monotonic() - self.shown >= SECONDS:
-            self._print(record)
+            self.shown = time.monotonic()
+            if record.step != self.steps:
+                self._print(f"{summary(record)}  {self._left(record.step)} left")
 
     def end(self, reason: str) -> None:
-        """The last line of a log file."""
-        if self.bar is None and self.record is not None:
-            self._print(self.record, f"  ended: {reason}")
+        """The last that is shown of a run."""
+        if self.record is None:
+            return
+        last = f"{summary(self.record)}  {reason}"
+        if self.bar is None:
+            self._print(last)
+        else:
+            self.bar.set_postfix_str(last)
 
-    def _print(self, record: Record, more: str = "") -> None:
-        self.shown = time.monotonic()
-        of = f"/{self.steps}" if self.steps else ""
-        left = self._left(record.step)
-        line = f"step {record.step}{of}  {summary(record)}"
-        if record.steps_per_second:
-            line += f"  {record.steps_per_second:.3g} steps/s"
-        if left and not more:
-            line += f"  {left} left"
-        print(line + more, file=sys.stderr, flush=True)
+    def _print(self, text: str) -> None:
+        if self.record is not None:
+            of = f"/{self.steps}" if self.steps else ""
+            line = f"step {self.record.step}{of}  {text}"
+            print(line, file=sys.stderr, flush=True)
 
     def _left(self, step: int) -> str:
-        spent, done = time.monotonic() - self.started, step - self.begin
-        by_steps = by_time = float("inf")
-        if self.steps and done:
-            by_steps = spent / done * (self.steps - step)
+        spent = time.monotonic() - (self.started or 0.0)
+        left = float("inf")
+        if self.steps and step > self.begin:
+            left = spent / (step - self.begin) * (self.steps - step)
         if self.seconds:
-            by_time = self.seconds - spent
-        left = min(by_steps, by_time)
-        return "" if left == float("inf") else clock(left)
+            left = min(left, self.seconds - spent)
+        return "?" if left == float("inf") else clock(left)
+
+
+def _form(is_counted: bool) -> str:
+    """What a bar looks like: in a narrow terminal its numbers come first."""
+    is_narrow = shutil.get_terminal_size().columns < 100
+    bar = "{percentage:3.0f}%" if is_narrow else "{percentage:3.0f}%|{bar:16}|"
+    count = " {n_fmt}/{total_fmt}" if is_counted else ""
+    return "{desc}" + bar + count + " [{elapsed}<{remaining}]{postfix}"
 
 
 class Silent:
@@ -99,6 +118,8 @@ def summary(record: Record) -> str:
         parts.append(f"halved {record.halvings}")
     if record.refused:
         parts.append(f"refused {record.refused}")
+    if record.steps_per_second:
+        parts.append(f"{record.steps_per_second:.3g} steps/s")
     return "  ".join(parts)
 
 

@@ -34,7 +34,7 @@ class TensorBoard:
 class MLflow:
     """Logs each number of a record as a metric of a run of MLflow.
 
-    It is a new run of the experiment, at `uri`: a server, or a folder as file:///…
+    It is a new run of the experiment, at `uri`, the address of a server.
     """
 
     def __init__(self, experiment: str = "natgrad", uri: str | None = None):
