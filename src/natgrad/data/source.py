@@ -75,7 +75,7 @@ class Arrays:
 
     def take(self, step: int, number: int) -> Any:
         places = self.places(step, number)
-        return jax.tree.map(lambda column: column[places], self.columns)
+        return jax.tree.map(lambda column: column.take(places, axis=0), self.columns)
 
     def places(self, step: int, number: int) -> np.ndarray:
         """Which rows the batches hold, [number, rows]."""

@@ -32,7 +32,7 @@ from natgrad.train.watch import Clock, Signals
 STEPS = 5000
 """How long a run is if nothing is said."""
 
-RECORDS = 100
+RECORDS = 50
 """How many records a run of known length leaves."""
 
 

@@ -30,7 +30,7 @@ class Progress:
             self.bar = tqdm(
                 total=self.steps or round(self.seconds or 0),
                 initial=self.begin if self.steps else 0,
-                desc="compiling",
+                desc="compiling ",
                 bar_format=_form(is_counted=self.steps is not None),
                 dynamic_ncols=True,
             )
@@ -67,7 +67,7 @@ class Progress:
         last = f"{summary(self.record)}  {reason}"
         if self.bar is None:
             self._print(last)
-        else:
+        elif self.record.step != self.steps:
             self.bar.set_postfix_str(last)
 
     def _print(self, text: str) -> None:
@@ -119,7 +119,8 @@ def summary(record: Record) -> str:
     if record.refused:
         parts.append(f"refused {record.refused}")
     if record.steps_per_second:
-        parts.append(f"{record.steps_per_second:.3g} steps/s")
+        rate = record.steps_per_second
+        parts.append(f"{rate:.0f} steps/s" if rate >= 10 else f"{rate:.2g} steps/s")
     return "  ".join(parts)
 
 

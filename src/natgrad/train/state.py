@@ -166,7 +166,8 @@ class Caller:
         leaves = jax.tree.leaves(stacked)
         if self.ready is None:
             size = sum(leaf.nbytes for leaf in leaves) // number
-            self.room = max(1, min(CALL_STEPS, CALL_BYTES // max(size, 1)))
+            room = min(CALL_STEPS, self.every, CALL_BYTES // max(size, 1))
+            self.room = max(1, room)
 
         def filled(leaf: np.ndarray) -> np.ndarray:
             dtype = jax.dtypes.canonicalize_dtype(leaf.dtype)
