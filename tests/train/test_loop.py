@@ -136,10 +136,10 @@ def test_a_loss_may_be_random_and_its_draws_belong_to_the_step():
     assert not same(first, fit(steps=30).params)
 
 
-def interrupting(at):
+def interrupting(at, number=signal.SIGINT):
     def callback(record, params):
         if record.step == at:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
 
     return callback
 
@@ -157,6 +157,8 @@ def test_an_interrupted_run_is_resumed_to_the_same_result(tmp_path):
         fit(resume=True, rows=10, **there)
     with pytest.raises(CheckpointError, match="data was .* and is "):
         fit(resume=True, data=Batch(X + 1, Y), **there)
+    with pytest.raises(SystemExit, match="143"):
+        fit(resume=True, callbacks=[interrupting(44, signal.SIGTERM)], **there)
     resumed = fit(resume=True, **there)
     assert same(resumed.params, whole.params)
     numbers = lambda fitted: [

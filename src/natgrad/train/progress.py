@@ -15,7 +15,7 @@ SECONDS = 10.0
 class Progress:
     """Shows how a run stands; as a context, it cleans up after itself."""
 
-    def __init__(self, steps: int | None, seconds: float | None, begin: int = 0):
+    def __init__(self, steps: int | None, seconds: int | float | None, begin: int = 0):
         self.steps, self.seconds, self.begin = steps, seconds, begin
         self.started: float | None = None
         self.shown = -SECONDS

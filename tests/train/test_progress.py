@@ -1,0 +1,81 @@
+"""What is shown of a run, in a terminal and in a file."""
+
+import fcntl
+import io
+import os
+import pty
+import struct
+import termios
+import threading
+
+import pytest
+
+from natgrad.train import Record, progress as module
+from natgrad.train.progress import Progress, clock, summary
+
+
+def record(step: int, **more) -> Record:
+    return Record(step, 0.1, -0.5, step_size=0.25, steps_per_second=40.0, **more)
+
+
+def in_a_terminal(monkeypatch, columns: int, **limits) -> str:
+    """All that a run writes to a terminal so wide."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    ours, theirs = pty.openpty()
+    size = struct.pack("HHHH", 20, columns, 0, 0)
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, size)
+    seen = bytearray()
+
+    def read() -> None:
+        try:
+            while part := os.read(ours, 4096):
+                seen.extend(part)
+        except OSError:  # the other end was closed
+            pass
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    with os.fdopen(theirs, "w") as terminal:
+        monkeypatch.setattr("sys.stderr", terminal)
+        with Progress(limits.get("steps"), limits.get("seconds")) as shown:
+            for step in (1, 50, 100):
+                shown.show(step, record(step, score=-0.4, halvings=3, refused=1))
+            shown.end("no new best in 3 records")
+    reader.join()
+    os.close(ours)
+    return seen.decode()
+
+
+@pytest.mark.parametrize("columns", [60, 140])
+def test_a_bar_stays_on_its_line_and_tells_all_there_is_room_for(monkeypatch, columns):
+    text = in_a_terminal(monkeypatch, columns, steps=200)
+    lines = [line for line in text.replace("\n", "").split("\r") if line.strip()]
+    assert "compiling" in lines[0] and "bound/N -0.5" in lines[-1]
+    assert all(len(line) <= columns for line in lines)
+    wanted = ("held-out -0.4", "step 0.25", "halved 3", "refused 1", "40 steps/s")
+    assert all(word in lines[-1] for word in wanted) or columns < 100
+
+
+def test_a_run_of_minutes_is_measured_by_the_clock(monkeypatch):
+    text = in_a_terminal(monkeypatch, 140, seconds=30.0)
+    assert "/200" not in text and "no new best in 3 records" in text
+
+
+def test_a_file_gets_a_line_now_and_then_and_one_at_the_end(monkeypatch):
+    for seconds, expected in ((0.0, 3), (1000.0, 2)):
+        monkeypatch.setattr(module, "SECONDS", seconds)
+        file = io.StringIO()
+        monkeypatch.setattr("sys.stderr", file)
+        with Progress(100, None) as shown:
+            for step in (1, 50, 100):
+                shown.show(step, record(step))
+            shown.end("all steps taken")
+        lines = file.getvalue().splitlines()
+        assert len(lines) == expected
+        assert lines[0].startswith("step 1/100  bound/N -0.5  step 0.25")
+        assert lines[-1].startswith("step 100/100") and "all steps taken" in lines[-1]
+
+
+def test_words_are_few():
+    assert summary(Record(1, 0.0, 1.23456)) == "bound/N 1.235"
+    assert [clock(s) for s in (5.0, 65.0, 3665.0)] == ["00:05", "01:05", "1:01:05"]
