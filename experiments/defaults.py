@@ -2,7 +2,7 @@
 
     export NATGRAD_DATA=folder-of-parquet-files
     python experiments/defaults.py            # all sets: results/defaults.csv
-    python experiments/defaults.py --table    # results/defaults.md
+    python experiments/defaults.py --table    # results/defaults.md, and in the docs
 
 The twelve are Adam at 0.03 or 0.01, constant or falling as half a cosine, with 25, 50
 or 100 inducing inputs, twice as many from 2,000 rows on, each for 5,000 steps of 256
@@ -162,8 +162,12 @@ def main() -> None:
             for row in runs(problems[name], seed, done, arguments.sizes):
                 study.append(row, path)
                 print(*row.values(), flush=True)
-    path.with_suffix(".md").write_text(table(path))
-    print(table(path))
+    text = table(path)
+    path.with_suffix(".md").write_text(text)
+    begin, end = "<!-- defaults -->\n", "<!-- end of defaults -->\n"
+    before, rest = study.DOCUMENT.read_text().split(begin)
+    study.DOCUMENT.write_text(f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}")
+    print(text)
 
 
 if __name__ == "__main__":

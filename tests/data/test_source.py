@@ -47,7 +47,9 @@ def frame() -> dict:
 
 
 @pytest.mark.parametrize(
-    "make", [pandas.DataFrame, polars.DataFrame, pyarrow.table], ids=lambda m: str(m)
+    "make",
+    [pandas.DataFrame, polars.DataFrame, pyarrow.table],
+    ids=["pandas", "polars", "Arrow"],
 )
 def test_frames_of_all_kinds_are_the_same_table(make):
     batch = table(make(frame()), "target", "weight")
