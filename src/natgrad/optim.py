@@ -83,6 +83,11 @@ def annealed(
     def update(
         updates: Any, state: Any, params: Any = None, **extra: Any
     ) -> tuple[Any, Any]:
+        if "progress" not in extra:
+            raise ValueError(
+                "annealed needs to know how much of the run is over: call "
+                "update(grads, state, params, progress=progress)"
+            )
         scale = -rate * annealing(extra["progress"])
         updates, state = inner.update(updates, state, params, **extra)
         return jax.tree.map(lambda u: scale.astype(u.dtype) * u, updates), state

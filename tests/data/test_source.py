@@ -1,5 +1,7 @@
 """Laws of where batches come from."""
 
+import warnings
+
 import jax
 import numpy as np
 import pandas
@@ -98,7 +100,18 @@ def test_what_cannot_be_batched_is_refused():
         Iterated([Batch(X[:2], Y[:2]), Batch(X[:3], Y[:3])]).take(0, 2)
     with pytest.warns(InputWarning, match="left out"):
         taken = Iterated([{"x": X[:3]}, {"x": X[:2]}, {"x": X[:3]}]).take(0, 3)
-    assert taken["x"].shape == (2, 3, D)
+    assert taken["x"].shape == (3, 3, D)
+
+
+def test_batches_that_are_left_out_are_not_counted():
+    batches = [{"y": Y[i : i + 5]} for i in range(0, N, 5)]  # the last is short
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InputWarning)
+        whole = Iterated(batches).take(0, 9)["y"][:, 0]
+        source = Iterated(batches)
+        parts = [source.take(*part)["y"][:, 0] for part in [(0, 1), (1, 4), (5, 4)]]
+    np.testing.assert_array_equal(whole, [0, 5, 10, 15, 0, 5, 10, 15, 0])
+    np.testing.assert_array_equal(np.concatenate(parts), whole)
 
 
 def test_a_changed_table_has_another_fingerprint():

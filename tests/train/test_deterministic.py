@@ -66,4 +66,4 @@ def test_lbfgs_finds_the_minimum_and_keeps_the_best_it_saw():
     np.testing.assert_allclose(found.params, 1, atol=1e-4)
     walled = lambda x: jnp.log(x).sum() ** 2 + x.sum()
     found = lbfgs(walled, jnp.array([5.0, 5.0]))
-    assert np.isfinite(found.loss)
+    np.testing.assert_allclose(found.params, 0.81555, atol=1e-4)

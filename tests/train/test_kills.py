@@ -15,4 +15,4 @@ def test_thirty_kills_change_no_bit():
     command = [sys.executable, str(KILLS), "--kills", "30"]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stdout[-2000:] + found.stderr[-3000:]
-    assert "0 kills lost" in found.stdout
+    assert ", and 0 kills lost" in found.stdout

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +20,7 @@ from natgrad.data import Batch
 from natgrad.errors import CheckpointError, FitError
 from natgrad.families import diagonal
 from natgrad.positive import Log
-from natgrad.train import Rule, in_turn, loop, rules, run, state
+from natgrad.train import Rule, checkpoint, in_turn, loop, rules, run, state
 
 
 N, D = 40, 3
@@ -260,6 +261,45 @@ def test_it_stops_when_nothing_improves_and_keeps_the_best():
     np.testing.assert_allclose(float(best(fitted.params)), max(scores), rtol=1e-6)
     by_bound = fit(steps=100_000, rows=N, patience=3, log_every=50)
     assert by_bound.history.reason == "no new best in 3 records"
+
+
+def test_a_run_that_ends_between_records_gives_what_it_had():
+    once = (batch for batch in [DATA] * 30)
+    score = lambda params: -((params["q"].mean - 1.0) ** 2).sum()
+    fitted = fit(data=once, steps=None, score=score, log_every=1000)
+    assert float(score(fitted.params)) == pytest.approx(fitted.history[-1].score)
+    assert not same(fitted.params, start())
+
+
+def test_a_callback_may_keep_what_it_gets_and_no_batch_is_drawn_in_vain():
+    class Counted:
+        num_data, fraction = float(N), 1.0
+        taken = 0
+
+        def take(self, step, number):
+            self.taken += number
+            return jax.tree.map(lambda leaf: np.stack([leaf] * number), DATA)
+
+    kept, source = [], Counted()
+    fit(data=source, callbacks=[lambda record, params: kept.append(params)])
+    assert source.taken == 60
+    assert not same(kept[0], kept[-1])
+
+
+def test_a_disk_that_is_full_for_a_moment_costs_nothing(tmp_path, monkeypatch):
+    write, failures = checkpoint.OrbaxCheckpoints._write, []
+
+    def failing_once(self, manifest, values):
+        if not failures:
+            failures.append(manifest["step"])
+            raise OSError("no space left on device")
+        write(self, manifest, values)
+
+    monkeypatch.setattr(checkpoint.OrbaxCheckpoints, "_write", failing_once)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        whole = fit(checkpoint=tmp_path, save_seconds=0.01)
+    assert failures and same(fit(checkpoint=tmp_path, resume=True).params, whole.params)
 
 
 def test_it_stops_in_time():

@@ -113,11 +113,11 @@ class Iterated:
 
     def __init__(self, batches: Iterable[Any], num_data: int | float | None = None):
         self.batches, self.num_data = batches, num_data
+        self.rows: int | None = None
         self._step, self._iterator = 0, self._endless()
         first = next(self._iterator, None)
         if first is None:
             raise InputError("the batches are empty; there should be at least one")
-        self.rows = _rows(first)
         self.first = first
         self._iterator = itertools.chain([first], self._iterator)
 
@@ -125,7 +125,7 @@ class Iterated:
     def fraction(self) -> float | None:
         if self.num_data is None:
             return None
-        return min(1.0, self.rows / self.num_data)
+        return min(1.0, _rows(self.first) / self.num_data)
 
     def take(self, step: int, number: int) -> Any:
         if step < self._step:
@@ -133,35 +133,41 @@ class Iterated:
         skipped = step - self._step
         drawn = list(itertools.islice(self._iterator, skipped, skipped + number))
         self._step = step + len(drawn)
-        full = [self._filled(batch) for batch in drawn]
-        full = [batch for batch in full if batch is not None]
-        if not full:
+        if not drawn:
             return None
-        return jax.tree.map(lambda *leaves: np.stack(leaves), *full)
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *drawn)
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether it can be begun again, which a generator cannot."""
+        return iter(self.batches) is not self.batches
 
     def _endless(self) -> Iterator[Any]:
         """Pass after pass; a generator can be passed through but once."""
         while True:
             is_empty = True
             for batch in self.batches:
-                is_empty = False
-                yield as_batch(batch)
-            if is_empty or iter(self.batches) is self.batches:
+                full = self._filled(as_batch(batch))
+                if full is not None:
+                    is_empty = False
+                    yield full
+            if is_empty or not self.is_repeatable:
                 return
 
     def _filled(self, batch: Any) -> Any:
         """A batch of the common size."""
         size = _rows(batch)
-        if size == self.rows:
+        rows = self.rows = self.rows or size
+        if size == rows:
             return batch if not isinstance(batch, Batch) else _weighted(batch)
-        if size > self.rows:
+        if size > rows:
             raise InputError(
-                f"a batch has {size} rows, and the first had {self.rows}; none should "
+                f"a batch has {size} rows, and the first had {rows}; none should "
                 "have more than the first"
             )
         if not isinstance(batch, Batch):
             warnings.warn(
-                f"a batch of {size} rows was left out, as the first had {self.rows}; "
+                f"a batch of {size} rows was left out, as the first had {rows}; "
                 "give natgrad.data.Batch(x, y), which can be filled up",
                 InputWarning,
                 stacklevel=2,
@@ -169,7 +175,7 @@ class Iterated:
             return None
         # A row that is there is repeated: a likelihood may be infinite at 0.
         fill = lambda leaf: np.concatenate(
-            [leaf, np.repeat(leaf[-1:], self.rows - size, axis=0)]
+            [leaf, np.repeat(leaf[-1:], rows - size, axis=0)]
         )
         x, y, weight = map(fill, _weighted(batch))
         weight[size:] = 0

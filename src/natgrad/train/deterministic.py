@@ -89,9 +89,10 @@ def lbfgs(
     value_and_grad = jax.jit(jax.value_and_grad(lambda flat: loss(unravel(flat))))
     losses: list[float] = []
     best = Minimized(params, math.inf, losses, "")
+    last = 0.0, np.zeros(flat.size)
 
     def evaluate(point: np.ndarray) -> tuple[float, np.ndarray]:
-        nonlocal best
+        nonlocal best, last
         value, grad = value_and_grad(jnp.asarray(point, flat.dtype))
         value, grad = float(value), np.asarray(grad, np.float64)
         losses.append(value)
@@ -99,9 +100,12 @@ def lbfgs(
             best = best._replace(
                 params=unravel(jnp.asarray(point, flat.dtype)), loss=value
             )
-        is_good = math.isfinite(value) and np.isfinite(grad).all()
-        # What cannot be evaluated is a wall, and the line search of SciPy turns back.
-        return (value, grad) if is_good else (1e100, np.zeros_like(grad))
+        if math.isfinite(value) and np.isfinite(grad).all():
+            last = value, grad
+            return last
+        # A wall of a height that can be interpolated: before one that is too high the
+        # step becomes nothing, and that would be taken for convergence.
+        return last[0] + max(1.0, abs(last[0])), -last[1]
 
     iterations = 0
 

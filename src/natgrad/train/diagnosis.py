@@ -26,6 +26,9 @@ def likely_cause(
         causes.append(_slopes(loss, params, batch))
         if not causes[0]:
             bad = _bad_rows(loss, params, batch)
+            weight = getattr(batch, "weight", None)
+            if weight is not None:  # rows that fill a batch up have no loss
+                bad = bad[np.asarray(weight)[bad] > 0]
             causes.append(_rows(bad, "without a finite loss by itself", places))
     return "; ".join(filter(None, causes)) or "no single row or parameter stands out"
 
@@ -46,7 +49,7 @@ def _bad_rows(loss: Loss, params: Any, batch: Any) -> np.ndarray:
 
     try:
         losses = jax.jit(lambda batch: jax.lax.map(of_row, batch))(batch)
-    except (TypeError, ValueError):  # a loss of more than parameters and a batch
+    except Exception:  # such as of a random loss: the error at hand matters more
         return np.zeros(0, int)
     return np.flatnonzero(~np.isfinite(np.asarray(losses)))
 
@@ -55,7 +58,7 @@ def _slopes(loss: Loss, params: Any, batch: Any) -> str:
     """Which parameters have a gradient that is not finite."""
     try:
         grads = jax.jit(jax.grad(loss))(params, batch)
-    except (TypeError, ValueError):
+    except Exception:
         return ""
     named = jax.tree.leaves_with_path(grads)
     bad = [_name(path) for path, leaf in named if not jnp.isfinite(leaf).all()]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,7 +56,9 @@ class History:
         kept = [record for line in lines if (record := _parsed(line)) is not None]
         self.records = [record for record in kept if record.step <= step]
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text("".join(_line(record) for record in self.records))
+        beside = self.path.with_name(self.path.name + ".tmp")
+        beside.write_text("".join(_line(record) for record in self.records))
+        beside.replace(self.path)
 
     def add(self, record: Record) -> None:
         self.records.append(record)
@@ -124,7 +127,8 @@ class History:
 
 def _range(values: list[float | None]) -> tuple[float, float]:
     """From the lowest to the highest of the values, but for a steep beginning."""
-    known = sorted(value for value in values if value is not None)
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    known = sorted(known) or [0.0]
     low, high = known[len(known) // 20], known[-1]
     margin = 0.05 * (high - low) or 1.0
     return low - margin, high + margin

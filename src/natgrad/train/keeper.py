@@ -1,14 +1,16 @@
 """Saves the state of a run now and then, and takes it up again."""
 
+import json
 import time
 import warnings
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from natgrad.errors import CheckpointError, CheckpointWarning
+from natgrad.errors import CheckpointError, CheckpointWarning, InputError
 from natgrad.train.checkpoint import Checkpoints, OrbaxCheckpoints
 from natgrad.train.history import History
+from natgrad.train.snapshot import described
 
 
 class Keeper:
@@ -24,10 +26,14 @@ class Keeper:
         seconds: int | float,
         config: dict[str, Any],
     ):
+        try:  # as it will be read back; and refused before the run, not after it
+            self.config = json.loads(json.dumps(config))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"config cannot be written as JSON: {error}") from error
         is_folder = isinstance(checkpoint, str | Path)
         self.folder = Path(checkpoint) if is_folder else None
         self.checkpoints = OrbaxCheckpoints(checkpoint) if is_folder else checkpoint
-        self.seconds, self.config = seconds, config
+        self.seconds = seconds
         self.saved = time.monotonic()
 
     def restore(self, state: Any, is_wanted: bool) -> tuple[Any, float]:
@@ -38,6 +44,7 @@ class Keeper:
                     "there is nothing to resume from: give the folder as `checkpoint`"
                 )
             return state, 0.0
+        described(state)  # what cannot be saved is refused now
         found = self.checkpoints.latest()
         if found is None:
             return state, 0.0
@@ -68,17 +75,20 @@ class Keeper:
             except CheckpointError as error:
                 warnings.warn(f"{error}; the run goes on", CheckpointWarning, 3)
 
-    def end(self, state: Any, seconds: float, history: History) -> None:
-        """Saves the last state and waits until it is there."""
+    def end(self, state: Any, seconds: float, history: History, given: Any) -> None:
+        """Saves the last state, and waits until it is there; `given` is the result."""
         if self.checkpoints is None:
             return
         try:
             try:
-                self._save(state, seconds, history)
+                try:
+                    self._save(state, seconds, history)
+                except CheckpointError:  # of the save before: this one was not tried
+                    self._save(state, seconds, history)
             finally:
                 self.checkpoints.close()
         except CheckpointError as error:
-            error.params, error.history = state.params, history
+            error.params, error.history = given, history
             error.add_note(
                 "The parameters are the `params` of this error, and the records its "
                 "`history`."

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import optax
 
-from natgrad.data.source import Arrays, Batches, as_batches
+from natgrad.data.source import Arrays, Batches, Iterated, as_batches
 from natgrad.errors import FitError, InputError
 from natgrad.guarded import GuardedState
 from natgrad.train.checkpoint import Checkpoints
@@ -106,12 +106,12 @@ def run(
     result, bit for bit, as if nothing had happened.
     """
     _check_options(steps=steps, minutes=minutes, patience=patience, log_every=log_every)
-    steps = STEPS if steps is None and minutes is None else steps
+    steps = STEPS if steps is None and minutes is None else steps and int(steps)
     every = log_every or max(1, (steps or STEPS) // RECORDS)
     limit = None if minutes is None else 60 * minutes
     score = None if score is None else jax.jit(score)
     state = first_state(rule, params, has_score=score is not None)
-    described = {"seed": seed} | _described(batches, config)
+    described = _described(batches, seed, config)
     keeper = Keeper(checkpoint, save_seconds, described)
     with contextlib.closing(keeper), Signals() as signals:
         state, spent = keeper.restore(state, resume)
@@ -121,7 +121,8 @@ def run(
         history.begin(int(state.step))
         caller = Caller(rule, batches, seed, every, steps, limit)
         clock = Clock(spent, int(state.step))
-        with Progress(steps, limit, clock.step) if progress else Silent() as shown:
+        left = None if limit is None else limit - spent
+        with Progress(steps, left, clock.step) if progress else Silent() as shown:
             while True:
                 step = int(state.step)
                 reason = signals.reason
@@ -143,20 +144,22 @@ def run(
                     record, state = _record(state, batches.num_data, score, clock)
                     history.add(record)
                     for callback in callbacks:
-                        callback(record, state.params)
+                        # Their own: the next steps write where the state was.
+                        callback(record, copied(state.params))
                 shown.show(step, record)
                 keeper.keep(state, clock.seconds(), history)
+            last = state
             if not len(history) or history[-1].step < int(state.step):
-                # For the reader only: a run that is resumed makes records in its turn.
-                history.records.append(
-                    _record(state, batches.num_data, score, clock)[0]
-                )
+                # The state that is saved stays: a resumed run has records of its own.
+                record, last = _record(state, batches.num_data, score, clock)
+                history.records.append(record)
             history.reason = reason
             shown.end(reason)
-        keeper.end(state, clock.seconds(), history)
+        given = last.params if score is None else last.best.params
+        keeper.end(state, clock.seconds(), history, given)
     if signals.is_terminated:
         raise SystemExit(143)
-    return Fitted(state.params if score is None else state.best.params, history)
+    return Fitted(given, history)
 
 
 def _record(
@@ -204,8 +207,12 @@ def _failure(
     """An error that carries what the run had, and says why it may have ended."""
     step = int(state.step) - 1
     places = batches.places(step, 1)[0] if isinstance(batches, Arrays) else None
-    batch = jax.tree.map(lambda leaf: leaf[0], batches.take(step, 1))
-    cause = likely_cause(loss, state.params, batch, places)
+    is_gone = isinstance(batches, Iterated) and not batches.is_repeatable
+    taken = None if is_gone else batches.take(step, 1)
+    cause = "its batch cannot be had again"
+    if taken is not None:
+        batch = jax.tree.map(lambda leaf: leaf[0], taken)
+        cause = likely_cause(loss, state.params, batch, places)
     history.reason = "refused"
     error = FitError(
         f"the loss or its gradient was not finite in {REFUSALS} steps in a row, the "
@@ -220,11 +227,19 @@ def _check_options(**options: int | float | None) -> None:
     for name, value in options.items():
         if value is not None and not value > 0:
             raise InputError(f"{name} is {value}; it should be above 0")
+        if value is not None and name != "minutes" and value != int(value):
+            raise InputError(f"{name} is {value}; it should be a whole number")
 
 
-def _described(batches: Batches, config: dict[str, Any] | None) -> dict[str, Any]:
+def _described(
+    batches: Batches, seed: int, config: dict[str, Any] | None
+) -> dict[str, Any]:
     """What must not change between two parts of a run."""
-    told = {"num_data": batches.num_data, "fraction": batches.fraction}
+    ours: dict[str, Any] = {"seed": int(seed), "fraction": batches.fraction}
+    ours["num_data"] = None if batches.num_data is None else float(batches.num_data)
     if isinstance(batches, Arrays):
-        told |= {"seed": batches.seed, "data": batches.fingerprint()}
-    return told | (config or {})
+        ours |= {"order": int(batches.seed), "data": batches.fingerprint()}
+    theirs = config or {}
+    if both := sorted(ours.keys() & theirs.keys()):
+        raise InputError(f"config has {both}, which natgrad compares itself")
+    return ours | theirs

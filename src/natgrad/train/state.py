@@ -155,6 +155,8 @@ class Caller:
 
     def _fetch(self, step: int) -> tuple[Any, int] | None:
         """The batches of the next call, in arrays that always have the same shape."""
+        if self.steps is not None and step >= self.steps:
+            return None
         number = self.every - step % self.every
         if self.steps is not None:
             number = min(number, self.steps - step)
