@@ -120,9 +120,9 @@ def run(
         history = History(log)
         history.begin(int(state.step))
         caller = Caller(rule, batches, seed, every, steps, limit)
-        clock = Clock(spent, int(state.step))
+        clock = Clock(spent)
         left = None if limit is None else limit - spent
-        with Progress(steps, left, clock.step) if progress else Silent() as shown:
+        with Progress(steps, left, int(state.step)) if progress else Silent() as shown:
             while True:
                 step = int(state.step)
                 reason = signals.reason
@@ -137,6 +137,8 @@ def run(
                     reason = "no more data" if int(state.step) == step else None
                 if reason is not None:
                     break
+                if clock.step is None:
+                    clock.begin(int(state.step))
                 step, record = int(state.step), None
                 if int(state.tally.in_a_row) >= REFUSALS:
                     raise _failure(loss, state, batches, history)

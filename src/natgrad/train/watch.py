@@ -9,19 +9,23 @@ from typing import Any
 class Clock:
     """How long a run has gone on, over all times it was resumed."""
 
-    def __init__(self, spent: float, step: int):
+    def __init__(self, spent: float):
         self.started = time.monotonic() - spent
+        self.step: int | None = None
+        self.at = 0.0
+
+    def begin(self, step: int) -> None:
+        """From here on steps are counted: the first call has compiled them."""
         self.step, self.at = step, time.monotonic()
 
     def seconds(self) -> float:
         return time.monotonic() - self.started
 
-    def rate(self, step: int) -> float:
+    def rate(self, step: int) -> float | None:
         """Steps per second since this was last asked."""
-        now = time.monotonic()
-        rate = (step - self.step) / max(now - self.at, 1e-9)
-        self.step, self.at = step, now
-        return round(rate, 3)
+        done, spent = step - (self.step or step), time.monotonic() - self.at
+        self.begin(step)
+        return round(done / spent, 3) if done else None
 
 
 class Signals:
