@@ -32,3 +32,10 @@ jax.config.update("jax_enable_x64", True)
 def strict():
     with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forgetful():
+    """What one module has compiled is of no use to the next, and fills the memory."""
+    yield
+    jax.clear_caches()

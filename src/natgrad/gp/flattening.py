@@ -120,6 +120,8 @@ class _Flattener:
             return self._mapped(eqn, inputs, origin)
         if name == "split":
             return list(self._split(eqn, inputs, origin))
+        if name == "unstack":
+            return list(self._unstacked(eqn, inputs, origin))
         if len(shapes) > 1:
             raise refused(name, "arrays and matrix products")
         return [self._step(name, inputs, params, eqn.outvars[0].aval, origin)]
@@ -152,6 +154,21 @@ class _Flattener:
             limits = {"start_indices": low, "limit_indices": high, "strides": None}
             yield self._step("slice", inputs, limits, var.aval, origin)
             start += size
+
+    def _unstacked(self, eqn: Any, inputs: list[Any], origin: str) -> Iterator[Any]:
+        """The parts of an array along an axis; newer versions of JAX have it."""
+        axis, whole = eqn.params["axis"], eqn.invars[0].aval
+        for place, var in enumerate(eqn.outvars):
+            low, high = [0] * len(whole.shape), list(whole.shape)
+            low[axis], high[axis] = place, place + 1
+            limits = {"start_indices": low, "limit_indices": high, "strides": None}
+            thin = list(whole.shape)
+            thin[axis] = 1
+            aval = jax.ShapeDtypeStruct(tuple(thin), whole.dtype)
+            part = self._step("slice", inputs, limits, aval, origin)
+            yield self._step(
+                "squeeze", [part], {"dimensions": (axis,)}, var.aval, origin
+            )
 
     def _step(
         self, name: str, inputs: list[Any], params: Any, aval: Any, origin: str
