@@ -63,6 +63,14 @@ def _named_leaves(arrays: Any) -> tuple[list[jax.Array], list[str]]:
     return [leaf for _, leaf in pairs], names
 
 
+def _scanned(params: Any) -> tuple[int, int]:
+    """How many inputs of a scan are the same in all its turns, and how many carried."""
+    if "num_carry" in params:
+        return params["num_consts"], params["num_carry"]
+    shared, carried, _ = params["ft_in"].unpack()  # as newer versions of JAX tell it
+    return len(shared), len(carried)
+
+
 @dataclass
 class _Flattener:
     """Opens up calls, while JAX traces the operations on what is known."""
@@ -116,7 +124,7 @@ class _Flattener:
         if is_known and not any(ROWS in str(shape) for shape in shapes):
             output = eqn.primitive.bind(*inputs, **params)
             return output if eqn.primitive.multiple_results else [output]
-        if name == "scan" and not params["num_carry"]:
+        if name == "scan" and not _scanned(params)[1]:
             return self._mapped(eqn, inputs, origin)
         if name == "split":
             return list(self._split(eqn, inputs, origin))
@@ -136,7 +144,7 @@ class _Flattener:
 
     def _mapped(self, eqn: Any, inputs: list[Any], origin: str) -> list[Any]:
         """A loop whose turns do not depend on one another, as one array operation."""
-        shared = eqn.params["num_consts"]
+        shared, _ = _scanned(eqn.params)
         axes = (None,) * shared + (0,) * (len(inputs) - shared)
         turn = jax.vmap(
             core.jaxpr_as_fun(eqn.params["jaxpr"]), axes, axis_size=eqn.params["length"]
