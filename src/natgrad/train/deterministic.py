@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.optimize
 from jax.flatten_util import ravel_pytree
 
 from natgrad.families.base import is_distribution
@@ -45,6 +44,8 @@ def line_search(
         evaluations += 1
         found = float(at(params, direction, 10.0**log_size))
         return found if math.isfinite(found) else math.inf
+
+    import scipy.optimize
 
     low, high = DECADES
     grid = np.linspace(low, high, 2 * (high - low) + 1)
@@ -114,6 +115,8 @@ def lbfgs(
         iterations += 1
         if callback is not None:
             callback(iterations, unravel(jnp.asarray(point, flat.dtype)))
+
+    import scipy.optimize
 
     result = scipy.optimize.minimize(
         evaluate,
