@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from natgrad.families.base import is_distribution
+from natgrad.train.rules import all_inside
 
 
 DECADES = (-10, 3)
@@ -137,7 +137,4 @@ def _stepped(params: Any, direction: Any, size: Any) -> Any:
 def _moved(params: Any, direction: Any, size: Any, loss: Callable[[Any], Any]) -> Any:
     """The loss after a step, infinite where a distribution has left its family."""
     there = _stepped(params, direction, size)
-    nodes = jax.tree.leaves(there, is_leaf=is_distribution)
-    insides = [node.is_inside().all() for node in nodes if is_distribution(node)]
-    is_inside = jnp.stack([*insides, jnp.ones((), bool)]).all()
-    return jnp.where(is_inside, loss(there), jnp.inf)
+    return jnp.where(all_inside(there), loss(there), jnp.inf)

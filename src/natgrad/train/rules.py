@@ -65,7 +65,7 @@ def in_turn(loss: Loss, *optimizers: optax.GradientTransformation) -> Rule:
             there = optax.apply_updates(there, updates)
             states.append(tx_state)
             first = value if first is None else first
-        is_good &= all_finite(there) & _all_inside(there)
+        is_good &= all_finite(there) & all_inside(there)
         moved = (there, tuple(states))
         params, state = kept_unless(is_good, moved, (params, state))
         return params, state, jnp.where(is_good, jnp.asarray(first), jnp.nan)
@@ -109,7 +109,7 @@ def all_finite(tree: Any) -> Bool[Array, ""]:
     return jnp.stack([jnp.isfinite(leaf).all() for leaf in leaves]).all()
 
 
-def _all_inside(tree: Any) -> Bool[Array, ""]:
+def all_inside(tree: Any) -> Bool[Array, ""]:
     """Whether all distributions of a tree are members of their families."""
     nodes = jax.tree.leaves(tree, is_leaf=is_distribution)
     insides = [node.is_inside().all() for node in nodes if is_distribution(node)]
