@@ -11,9 +11,11 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = [
     "README.md",
+    "docs/estimators.md",
     "docs/export.md",
     "docs/files.md",
     "docs/likelihoods.md",
+    "docs/pictures.md",
     "docs/sparse_gp.md",
     "docs/training.md",
 ]

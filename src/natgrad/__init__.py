@@ -3,50 +3,60 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from natgrad import (
-    data as data,
-    families as families,
-    linalg as linalg,
-    positive as positive,
-)
-from natgrad.guarded import GuardedState as GuardedState, guarded_ngd as guarded_ngd
-from natgrad.natural import (
-    double_vjp as double_vjp,
-    natural_gradient as natural_gradient,
-    scale_by_inverse_fisher as scale_by_inverse_fisher,
-    stay_inside as stay_inside,
-)
-from natgrad.optim import (
-    annealed as annealed,
-    log_linear as log_linear,
-    mirror_descent as mirror_descent,
-    ngd as ngd,
-    on_distributions as on_distributions,
-    on_hyperparameters as on_hyperparameters,
-    split as split,
-)
-
 
 if TYPE_CHECKING:
-    from natgrad import gp as gp, train as train
+    from natgrad import (
+        data as data,
+        datasets as datasets,
+        families as families,
+        gp as gp,
+        linalg as linalg,
+        plot as plot,
+        positive as positive,
+        train as train,
+    )
+    from natgrad.guarded import GuardedState as GuardedState, guarded_ngd as guarded_ngd
+    from natgrad.natural import (
+        double_vjp as double_vjp,
+        natural_gradient as natural_gradient,
+        scale_by_inverse_fisher as scale_by_inverse_fisher,
+        stay_inside as stay_inside,
+    )
+    from natgrad.optim import (
+        annealed as annealed,
+        log_linear as log_linear,
+        mirror_descent as mirror_descent,
+        ngd as ngd,
+        on_distributions as on_distributions,
+        on_hyperparameters as on_hyperparameters,
+        split as split,
+    )
     from natgrad.train.loop import Fitted as Fitted, fit as fit
 
 
-_LATER = {
-    "gp": "natgrad.gp",
-    "train": "natgrad.train",
-    "fit": "natgrad.train.loop",
-    "Fitted": "natgrad.train.loop",
+# A name is imported when it is first used: the command line answers at once, and
+# nobody waits for a part that is not needed.
+_NAMES = {
+    "": "data datasets families gp linalg plot positive train",
+    "guarded": "GuardedState guarded_ngd",
+    "natural": "double_vjp natural_gradient scale_by_inverse_fisher stay_inside",
+    "optim": "annealed log_linear mirror_descent ngd on_distributions "
+    "on_hyperparameters split",
+    "train.loop": "Fitted fit",
 }
-"""Names that are imported when they are first used, so that the core stays light."""
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    home = _HOMES.get(name)
+    if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = importlib.import_module(_LATER[name])
-    return module if _LATER[name].endswith(f".{name}") else getattr(module, name)
+    if not home:
+        return importlib.import_module(f"{__name__}.{name}")
+    value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+    return sorted({*globals(), *_HOMES})

@@ -20,7 +20,15 @@ from natgrad import envelope, linalg
 from natgrad.errors import CorruptFileError, IncompatibleFileError, InputError
 from natgrad.families import gaussian
 from natgrad.families.gaussian import Canonical, Moments
-from natgrad.gp import SparseGP, as_kernel, files, kernels, likelihoods, means
+from natgrad.gp import (
+    SparseGP,
+    as_kernel,
+    description,
+    files,
+    kernels,
+    likelihoods,
+    means,
+)
 from natgrad.gp.files import load, read_metadata, save
 from natgrad.linalg import Full, Log, Sqrt
 from tests import test_envelope
@@ -136,12 +144,14 @@ def test_every_class_is_in_the_list_or_cannot_be_saved():
 
     ours = {k for base in bases for k in below(base) if "natgrad." in k.__module__}
     final = {k for k in ours if not k.__name__.startswith(("Abstract", "_"))}
-    left_out = {k.__name__ for k in final - set(files._OWN.values())}
+    left_out = {k.__name__ for k in final - set(description.OWN.values())}
     # Equinox makes a class of the same name while an object is made.
     foreign = {"FromCallable", "FromTinygp", "FromGPJax", "FromDistribution"}
-    assert left_out - {k.__name__ for k in files._OWN.values()} == foreign
-    for kind in files._OWN.values():
-        assert files._hints(kind).keys() >= {f.name for f in dataclasses.fields(kind)}
+    assert left_out - {k.__name__ for k in description.OWN.values()} == foreign
+    for kind in description.OWN.values():
+        assert description.hints(kind).keys() >= {
+            f.name for f in dataclasses.fields(kind)
+        }
 
 
 class Own(kernels.AbstractKernel):
@@ -210,7 +220,7 @@ def test_what_cannot_be_saved_is_said(tmp_path, monkeypatch):
             save(one, tmp_path / "model")
     with pytest.raises(InputError, match="JSON"):
         save(good, tmp_path / "model", {"a": np.zeros(2)})
-    monkeypatch.setattr(files, "MAX_PARTS", 5)
+    monkeypatch.setattr(description, "MAX_PARTS", 5)
     with pytest.raises(InputError, match="its model has 6 parts"):
         save(good, tmp_path / "model")
     monkeypatch.undo()

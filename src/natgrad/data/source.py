@@ -104,6 +104,37 @@ class Arrays:
         return self._passes[number]
 
 
+class Sample(Arrays):
+    """Batches whose weighted sums are, on average, those of the whole table.
+
+    So the number of rows is no part of what is compiled for them. A table of one batch
+    is filled up to one of few sizes.
+    """
+
+    def __init__(self, columns: Batch, rows: int = 256, seed: int = 0):
+        if len(columns.y) <= rows:
+            columns = filled(columns)
+            rows = len(columns.y)
+        super().__init__(_weighted(columns), rows, seed)
+        x, y, weight = map(np.asarray, self.columns)
+        self.known = float(weight.sum())
+        self.columns = Batch(x, y, weight / self.fraction)
+
+    @property
+    def num_data(self) -> float:
+        return self.known
+
+
+def filled(batch: Batch) -> Batch:
+    """Rows of weight 0 up to a power of two, so that few sizes are compiled."""
+    x, y, weight = map(np.asarray, _weighted(batch))
+    size = len(y)
+    short = max(16, 2 ** int(np.ceil(np.log2(size)))) - size
+    # A row that is there is repeated: a likelihood may be infinite at 0.
+    fill = lambda column: np.concatenate([column, column[:1].repeat(short, axis=0)])
+    return Batch(fill(x), fill(y), np.append(weight, np.zeros(short, weight.dtype)))
+
+
 class Iterated:
     """Batches of any iterable, begun again whenever it ends, if it can be.
 

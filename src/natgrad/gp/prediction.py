@@ -60,17 +60,17 @@ class Predictor(eqx.Module):
 
     def quantiles(self, x: Any, levels: Any) -> np.ndarray:
         """What the target does not exceed with given probabilities, [N, levels]."""
-        levels = jnp.atleast_1d(jnp.asarray(levels, self.weights.dtype))
-        if levels.ndim > 1 or not ((levels > 0) & (levels < 1)).all():
-            raise InputError(
-                f"levels is {levels}; it should be numbers between 0 and 1"
-            )
-        return self._rows(lambda model, x: _quantiles(model, x, levels), x)
+        some = jnp.asarray(checked_levels(levels), self.weights.dtype)
+        return self._rows(lambda model, x: _quantiles(model, x, some), x)
 
     def log_density(self, x: Any, y: Any) -> np.ndarray:
         """The logarithm of the predictive density of each target."""
         self.model.likelihood.check(np.asarray(y))
         return self._rows(_log_density, x, y)
+
+    def cdf(self, x: Any, y: Any) -> np.ndarray:
+        """The probability of at most each target."""
+        return self._rows(_cdf, x, y)
 
     def sample_latent(self, key: PRNGKeyArray, x: Any, num: int = 1) -> np.ndarray:
         """Draws of the latent functions at all rows of x jointly, [num, ..., N].
@@ -115,6 +115,14 @@ class Predictor(eqx.Module):
         points = self.model.likelihood.points * (self.model.likelihood.latents or 1)
         per_row = max(self.weights.size, points) + self.model.inducing.shape[-1]
         return chunk_rows(per_row)
+
+
+def checked_levels(levels: Any) -> np.ndarray:
+    """Probabilities of which quantiles are asked."""
+    levels = np.atleast_1d(np.asarray(levels, float))
+    if levels.ndim > 1 or not ((levels > 0) & (levels < 1)).all():
+        raise InputError(f"levels is {levels}; it should be numbers between 0 and 1")
+    return levels
 
 
 def condition(model: SparseGP) -> Predictor:
@@ -185,6 +193,12 @@ def _quantiles(predictor: Predictor, x: Array, levels: Array) -> Array:
 def _log_density(predictor: Predictor, x: Array, y: Array) -> Array:
     log_density = jax.vmap(predictor.model.likelihood.log_predictive)
     return log_density(*_latent(predictor, x), y)
+
+
+@eqx.filter_jit
+def _cdf(predictor: Predictor, x: Array, y: Array) -> Array:
+    cdf = jax.vmap(predictor.model.likelihood.predictive_cdf)
+    return cdf(*_latent(predictor, x), y)
 
 
 @eqx.filter_jit

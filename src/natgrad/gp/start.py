@@ -18,13 +18,19 @@ ROWS_EACH, LEAST, MOST = 20, 100, 200
 
 
 def start(
-    x: Any, likelihood: Any, inducing: int | None = None, seed: int = 0
+    x: Any,
+    likelihood: Any,
+    inducing: int | None = None,
+    seed: int = 0,
+    *,
+    kernel: Any = None,
+    mean: Any = None,
 ) -> SparseGP:
     """A model of inputs of a size near 1, to be trained.
 
-    Its kernel is a Matérn-5/2 with a lengthscale for each input, which begins at √D as
-    in the paper; its inducing inputs are the k means of the rows, 100 of up to 2,000
-    and 200 from 4,000 on if their number is not given.
+    Its kernel, if none is given, is a Matérn-5/2 with a lengthscale for each input,
+    which begins at √D as in the paper; its inducing inputs are the k means of the rows,
+    100 of up to 2,000 and 200 from 4,000 on if their number is not given.
     """
     if not isinstance(likelihood, AbstractLikelihood):
         raise InputError(
@@ -33,8 +39,9 @@ def start(
         )
     x = np.asarray(as_array(x), float)
     x = x[:, None] if x.ndim == 1 else x
-    lengthscale = np.full(x.shape[1], np.sqrt(x.shape[1]))
+    if kernel is None:
+        kernel = Matern52(np.full(x.shape[1], np.sqrt(x.shape[1])), 2.0)
     if inducing is None:
         inducing = min(max(len(x) // ROWS_EACH, LEAST), MOST)
     z = k_means(x, min(inducing, len(x)), seed)
-    return SparseGP(Matern52(lengthscale, 2.0), likelihood, jnp.asarray(z))
+    return SparseGP(kernel, likelihood, jnp.asarray(z), mean=mean)

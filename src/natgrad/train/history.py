@@ -93,6 +93,21 @@ class History:
         last = ", ".join(f"{key}={value}" for key, value in self[-1].numbers().items())
         return f"History({len(self)} records, {self.reason}; last: {last})"
 
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON values, for `from_dict`."""
+        return {
+            "reason": self.reason,
+            "records": [dataclasses.asdict(record) for record in self],
+        }
+
+    @classmethod
+    def from_dict(cls, state: dict[str, Any]) -> "History":
+        """The history that `to_dict` was asked of."""
+        history = cls()
+        history.reason = state["reason"]
+        history.records = [Record(**record) for record in state["records"]]
+        return history
+
     def to_frame(self) -> Any:
         """A pandas DataFrame, a row for each record."""
         import pandas

@@ -83,7 +83,7 @@ def run(
     patience: int | None = None,
     score: Callable[[Any], Any] | None = None,
     seed: int = 0,
-    progress: bool = True,
+    progress: bool | str = True,
     log: str | Path | None = None,
     log_every: int | None = None,
     callbacks: Sequence[Callable[[Record, Any], None]] = (),
@@ -101,9 +101,10 @@ def run(
     else the last. Interrupted from the keyboard it ends as if it were over.
 
     A record is made every `log_every` steps, and is a line of the file `log`;
-    `callbacks` get each, with the parameters. The folder `checkpoint` gets the whole
-    state every `save_seconds` and at the end; `resume` goes on from there, to the same
-    result, bit for bit, as if nothing had happened.
+    `callbacks` get each, with the parameters. `progress` may be a title for the bar.
+    The folder `checkpoint` gets the whole state every `save_seconds` and at the end;
+    `resume` goes on from there, to the same result, bit for bit, as if nothing had
+    happened.
     """
     _check_options(steps=steps, minutes=minutes, patience=patience, log_every=log_every)
     steps = STEPS if steps is None and minutes is None else steps and int(steps)
@@ -122,7 +123,9 @@ def run(
         caller = Caller(rule, batches, seed, every, steps, limit)
         clock = Clock(spent)
         left = None if limit is None else limit - spent
-        with Progress(steps, left, int(state.step)) if progress else Silent() as shown:
+        title = progress if isinstance(progress, str) else ""
+        bar = Progress(steps, left, int(state.step), title) if progress else Silent()
+        with bar as shown:
             while True:
                 step = int(state.step)
                 reason = signals.reason

@@ -15,8 +15,15 @@ SECONDS = 10.0
 class Progress:
     """Shows how a run stands; as a context, it cleans up after itself."""
 
-    def __init__(self, steps: int | None, seconds: int | float | None, begin: int = 0):
+    def __init__(
+        self,
+        steps: int | None,
+        seconds: int | float | None,
+        begin: int = 0,
+        title: str = "",
+    ):
         self.steps, self.seconds, self.begin = steps, seconds, begin
+        self.title = title
         self.started: float | None = None
         self.shown = -SECONDS
         self.bar: Any = None
@@ -30,7 +37,7 @@ class Progress:
             self.bar = tqdm(
                 total=self.steps or round(self.seconds or 0),
                 initial=self.begin if self.steps else 0,
-                desc="compiling ",
+                desc=f"{self.title}compiling ",
                 bar_format=_form(is_counted=self.steps is not None),
                 dynamic_ncols=True,
             )
@@ -47,7 +54,7 @@ class Progress:
             # What was spent on compiling says nothing of the time that is left.
             self.started, self.begin = time.monotonic(), step
             if self.bar is not None:
-                self.bar.set_description_str("", refresh=False)
+                self.bar.set_description_str(self.title, refresh=False)
                 self.bar.unpause()
         spent = int(time.monotonic() - self.started)
         if self.bar is not None:
@@ -73,7 +80,7 @@ class Progress:
     def _print(self, text: str) -> None:
         if self.record is not None:
             of = f"/{self.steps}" if self.steps else ""
-            line = f"step {self.record.step}{of}  {text}"
+            line = f"{self.title}step {self.record.step}{of}  {text}"
             print(line, file=sys.stderr, flush=True)
 
     def _left(self, step: int) -> str:

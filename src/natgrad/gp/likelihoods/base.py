@@ -67,6 +67,10 @@ class AbstractLikelihood(eqx.Module):
         """The smallest y that is not exceeded with probability `level`."""
         raise self._lacks("quantiles", "cdf(f, y)")
 
+    def predictive_cdf(self, mean: Latent, var: Latent, y: Target) -> Scalar:
+        """The probability of at most y."""
+        raise self._lacks("distribution function", "an order of its targets")
+
     def probabilities(self, mean: Latent, var: Latent) -> Float[Array, " K"]:
         """P(y = k) for every class k."""
         raise self._lacks("classes", "probabilities(mean, var)")
@@ -135,7 +139,6 @@ class AbstractNumerical(AbstractLikelihood):
         return centre, expectation(square, mean, var, rule)
 
     def predictive_cdf(self, mean: Latent, var: Latent, y: Target) -> Scalar:
-        """The probability of at most y."""
         return expectation(lambda f: self.cdf(f, y), mean, var, self.predictive_rule())
 
     def quantile(self, mean: Latent, var: Latent, level: Scalar) -> Scalar:

@@ -71,6 +71,9 @@ class Gaussian(AbstractLikelihood):
     def quantile(self, mean: Scalar, var: Scalar, level: Scalar) -> Scalar:
         return mean + jnp.sqrt(var + self.variance) * ndtri(level)
 
+    def predictive_cdf(self, mean: Scalar, var: Scalar, y: Target) -> Scalar:
+        return ndtr((y.astype(mean.dtype) - mean) / jnp.sqrt(var + self.variance))
+
     def sample(self, key: PRNGKeyArray, f: Scalar) -> Scalar:
         return f + jnp.sqrt(self.variance) * jax.random.normal(key, (), f.dtype)
 
@@ -106,13 +109,13 @@ class HeteroskedasticGaussian(AbstractLikelihood):
     def moments(self, mean: Pair, var: Pair) -> tuple[Scalar, Scalar]:
         return mean[0], var[0] + jnp.exp(2 * (mean[1] + var[1]))
 
+    def predictive_cdf(self, mean: Pair, var: Pair, y: Target) -> Scalar:
+        gap = y.astype(mean.dtype) - mean[0]
+        given = lambda f: ndtr(gap / jnp.sqrt(var[0] + jnp.exp(2 * f)))
+        return expectation(given, mean[1], var[1], gauss_hermite(PREDICTIVE_NODES))
+
     def quantile(self, mean: Pair, var: Pair, level: Scalar) -> Scalar:
-        rule = gauss_hermite(PREDICTIVE_NODES)
-
-        def cdf(y: Scalar) -> Scalar:
-            given = lambda f: ndtr((y - mean[0]) / jnp.sqrt(var[0] + jnp.exp(2 * f)))
-            return expectation(given, mean[1], var[1], rule)
-
+        cdf = lambda y: self.predictive_cdf(mean, var, y)
         return search.quantile(cdf, level, "real")
 
     def sample(self, key: PRNGKeyArray, f: Pair) -> Scalar:
@@ -230,8 +233,8 @@ class Gamma(AbstractQuadrature):
         return jnp.exp(mean + var / 2), jnp.exp(2 * mean + var) * ratio
 
     def cdf(self, f: Scalar, y: Target) -> Scalar:
-        shape = self.shape
-        return gammainc(shape, shape * y.astype(f.dtype) * jnp.exp(-f))
+        shape, y = self.shape, jnp.maximum(y.astype(f.dtype), 0)
+        return gammainc(shape, shape * y * jnp.exp(-f))
 
     def sample(self, key: PRNGKeyArray, f: Scalar) -> Scalar:
         shape = self.shape
@@ -293,7 +296,8 @@ class Beta(AbstractQuadrature):
         log_alpha, log_beta = self._log_parameters(f)
         tiny = jnp.finfo(f.dtype).tiny
         floor = lambda x: jnp.maximum(jnp.exp(x), tiny)
-        return betainc(floor(log_alpha), floor(log_beta), y.astype(f.dtype))
+        y = jnp.clip(y.astype(f.dtype), 0, 1)
+        return betainc(floor(log_alpha), floor(log_beta), y)
 
     def sample(self, key: PRNGKeyArray, f: Scalar) -> Scalar:
         keys = jax.random.split(key)

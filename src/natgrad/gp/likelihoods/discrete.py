@@ -21,7 +21,7 @@ from natgrad.gp.likelihoods.base import (
     require_link,
 )
 from natgrad.gp.parameters import as_floats, as_logs
-from natgrad.special import log_ndtr, log_ndtr_difference
+from natgrad.special import log_ndtr, log_ndtr_difference, ndtr
 
 
 class Bernoulli(AbstractQuadrature):
@@ -31,6 +31,10 @@ class Bernoulli(AbstractQuadrature):
 
     def __check_init__(self):
         require_link(self.link)
+
+    @property
+    def support(self) -> str:
+        return "count"
 
     def log_prob(self, f: Scalar, y: Target) -> Scalar:
         turned = jnp.where(y > 0, f, -f)
@@ -49,6 +53,10 @@ class Bernoulli(AbstractQuadrature):
     def probabilities(self, mean: Scalar, var: Scalar) -> Float[Array, "2"]:
         log_prob = lambda y: self.log_predictive(mean, var, y)
         return jnp.exp(jax.vmap(log_prob)(jnp.arange(2)))
+
+    def predictive_cdf(self, mean: Scalar, var: Scalar, y: Target) -> Scalar:
+        no = jnp.exp(self.log_predictive(mean, var, jnp.zeros_like(y)))
+        return jnp.where(y < 0, 0, jnp.where(y < 1, no, 1)).astype(mean.dtype)
 
     def sample(self, key: PRNGKeyArray, f: Scalar) -> Scalar:
         log_prob = self.log_prob(f, jnp.ones_like(f))
@@ -120,6 +128,10 @@ class Ordinal(AbstractQuadrature):
         return jnp.exp(self.log_scale)
 
     @property
+    def support(self) -> str:
+        return "count"
+
+    @property
     def classes(self) -> int:
         return self.edges.values().size + 1
 
@@ -150,6 +162,13 @@ class Ordinal(AbstractQuadrature):
         labels = jnp.arange(self.classes).astype(mean.dtype)
         centre = probabilities @ labels
         return centre, probabilities @ (labels - centre) ** 2
+
+    def predictive_cdf(self, mean: Scalar, var: Scalar, y: Target) -> Scalar:
+        y = jnp.floor(y.astype(mean.dtype))
+        edges = self.edges.values().astype(mean.dtype)
+        edge = edges[jnp.clip(y, 0, edges.size - 1).astype(int)]
+        below = ndtr((edge - mean) / jnp.sqrt(var + self.scale**2))
+        return jnp.where(y < 0, 0, jnp.where(y < edges.size, below, 1))
 
     def quantile(self, mean: Scalar, var: Scalar, level: Scalar) -> Scalar:
         edges = self.edges.values().astype(mean.dtype)
@@ -192,7 +211,8 @@ class Poisson(AbstractQuadrature):
     def cdf(self, f: Scalar, y: Target) -> Scalar:
         # Beyond this rate the probability of any count that is looked for is zero.
         rate = jnp.exp(jnp.minimum(f, jnp.log(jnp.finfo(f.dtype).max) / 2))
-        return gammaincc(jnp.floor(y.astype(f.dtype)) + 1, rate)
+        y = jnp.floor(y.astype(f.dtype))
+        return jnp.where(y < 0, 0, gammaincc(jnp.maximum(y, 0) + 1, rate))
 
     def sample(self, key: PRNGKeyArray, f: Scalar) -> Scalar:
         return jax.random.poisson(key, jnp.exp(f), ()).astype(f.dtype)
@@ -235,8 +255,9 @@ class NegativeBinomial(AbstractQuadrature):
 
     def cdf(self, f: Scalar, y: Target) -> Scalar:
         success = jnp.exp(log_sigmoid(-f - self.log_dispersion))
-        failures = jnp.floor(y.astype(f.dtype)) + 1
-        return betainc(jnp.exp(-self.log_dispersion), failures, success)
+        y = jnp.floor(y.astype(f.dtype))
+        size = jnp.exp(-self.log_dispersion)
+        return jnp.where(y < 0, 0, betainc(size, jnp.maximum(y, 0) + 1, success))
 
     def sample(self, key: PRNGKeyArray, f: Scalar) -> Scalar:
         first, second = jax.random.split(key)

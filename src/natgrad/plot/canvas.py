@@ -1,0 +1,123 @@
+"""What all pictures share: axes, colours, names that fit."""
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from natgrad.errors import InputError
+
+
+ACCENT, MISS, DATA, QUIET = "#0072B2", "#D55E00", "0.15", "0.45"
+
+# The palette of Okabe and Ito, which is told apart with any kind of colour vision.
+CLASSES = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#CC79A7",
+    "#D55E00",
+    "#56B4E9",
+    "#7F6A00",
+    "#4D4D4D",
+)
+MARKERS = "os^Dv*PX<>"
+
+SHOWN = 1000
+"""How many points a picture has at most."""
+
+STYLE: dict[Any, Any] = {
+    "figure.facecolor": "white",
+    "axes.facecolor": "white",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "axes.edgecolor": "0.4",
+    "axes.labelcolor": "0.2",
+    "axes.labelsize": 10,
+    "axes.titlesize": 11,
+    "xtick.color": "0.35",
+    "ytick.color": "0.35",
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+}
+
+
+def axes(ax: Any = None) -> Any:
+    """The axes that are given, or new ones in a figure of their own."""
+    if ax is not None:
+        return ax
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise ImportError(
+            "pictures need Matplotlib; install it with: pip install 'natgrad[plot]'"
+        ) from error
+    with pyplot.rc_context(STYLE):
+        return pyplot.subplots(figsize=(6.4, 4.2), layout="constrained")[1]
+
+
+def legend(ax: Any, where: str = "best", **options: Any) -> None:
+    ax.legend(
+        loc=where, fontsize=8.5, **{"frameon": True, "framealpha": 0.85} | options
+    )
+
+
+def legend_above(ax: Any) -> None:
+    """In rows over the axes, where nothing is hidden."""
+    labels = ax.get_legend_handles_labels()[1]
+    longest = max(map(len, labels), default=1)
+    columns = max(1, min(len(labels), 64 // (longest + 6)))
+    style: dict[str, Any] = {"frameon": False, "handletextpad": 0.4}
+    legend(ax, "lower left", bbox_to_anchor=(0, 1), ncols=columns, **style)
+
+
+def elided(name: Any, width: int = 28) -> str:
+    """A name in one line that fits, its beginning and its end kept."""
+    if isinstance(name, float) and name.is_integer():
+        name = int(name)  # labels that are whole, of a column of floats
+    text = " ".join(str(name).split()) or "(no name)"
+    if len(text) > width:
+        head = (width - 1) * 3 // 5
+        text = f"{text[:head]}…{text[head + 1 - width :]}"
+    # Between two dollars Matplotlib would read a formula.
+    return text.replace("$", r"\$")
+
+
+def name_of(y: Any, default: str = "y") -> str:
+    """The name of a column, where it has one."""
+    name = getattr(y, "name", None)
+    return default if name is None or callable(name) else elided(name, 40)
+
+
+def some(rows: int, most: int = SHOWN) -> np.ndarray:
+    """Which rows are shown: all, or as many as can be seen, the same each time."""
+    if rows <= most:
+        return np.arange(rows)
+    return np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
+
+
+def taken(X: Any, rows: np.ndarray) -> Any:
+    """Some rows of an array or a frame."""
+    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
+
+
+@contextlib.contextmanager
+def unnamed() -> Iterator[None]:
+    """For rows of a grid: they have no names, of which scikit-learn would warn."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "X does not have valid feature names")
+        yield
+
+
+def require_inputs(estimator: Any, count: int, picture: str, instead: str) -> None:
+    """Raises an InputError unless an estimator has so many inputs."""
+    found = estimator.n_features_in_
+    if found != count:
+        noun = "input" if found == 1 else "inputs"
+        raise InputError(
+            f"the estimator has {found} {noun}; plot.{picture} needs one with "
+            f"{count}; use plot.{instead} instead"
+        )

@@ -1,0 +1,175 @@
+"""A run as data: all that it takes to train a model again, in a file of TOML."""
+
+import dataclasses
+import difflib
+import json
+import os
+import tomllib
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+from natgrad.errors import InputError
+
+
+REGRESSION = (
+    *("gaussian", "student-t", "heteroskedastic", "gamma", "beta"),
+    *("poisson", "negative-binomial"),
+)
+CLASSIFICATION = ("bernoulli", "softmax", "robust-max")
+ORDINAL = ("ordinal",)
+LIKELIHOODS = REGRESSION + CLASSIFICATION + ORDINAL
+NULLS = ("error", "drop", "mean")
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What was trained on what, and how; `sha256` is that of the file of data.
+
+    `likelihood` is left out to be guessed, `inputs` to be all columns but the target.
+    """
+
+    data: str
+    target: str
+    inputs: tuple[str, ...] | None = None
+    nulls: str = "error"
+    sha256: str | None = None
+    likelihood: str | None = None
+    kernel: str = "matern52"
+    inducing: int | str = "auto"
+    max_iter: int = 5000
+    minutes: int | float | None = None
+    batch_size: int = 256
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check_choice("likelihood", self.likelihood, LIKELIHOODS)
+        _check_choice("nulls", self.nulls, NULLS)
+        if isinstance(self.inducing, str) and self.inducing != "auto":
+            raise InputError(
+                f"inducing is {self.inducing!r}; it should be {_said('inducing')}"
+            )
+        for name in ("inducing", "max_iter", "minutes", "batch_size"):
+            value = getattr(self, name)
+            if isinstance(value, int | float) and not 0 < value < float("inf"):
+                raise InputError(f"{name} is {value}; it should be above 0")
+        if not 0 <= self.seed < 2**32:
+            raise InputError(f"seed is {self.seed}; it should be from 0 to 2^32 - 1")
+        inputs = self.inputs or ()
+        if twice := [name for name in inputs if inputs.count(name) > 1]:
+            raise InputError(f"{twice[0]!r} is among the inputs more than once")
+        if self.target in inputs:
+            raise InputError(
+                f"the target {self.target!r} is among the inputs; it should not be"
+            )
+
+
+SECTIONS = {
+    "data": ("data", "target", "inputs", "nulls", "sha256"),
+    "model": ("likelihood", "kernel", "inducing"),
+    "training": ("max_iter", "minutes", "batch_size", "seed"),
+}
+"""Where each field of a run stands in its file."""
+
+_KINDS = {
+    "inputs": "a list of names of columns",
+    "inducing": '"auto" or a whole number',
+    "minutes": "a number",
+    **dict.fromkeys(("max_iter", "batch_size", "seed"), "a whole number"),
+}
+
+
+def dumps(run: Run) -> str:
+    """A run in TOML, in which nothing is left to a default but what is not set."""
+    lines = ["# natgrad train --config THIS_FILE --out FOLDER trains it again."]
+    for section, names in SECTIONS.items():
+        lines += ["", f"[{section}]"]
+        for name in names:
+            value = getattr(run, name)
+            if value is not None:
+                lines.append(f"{name} = {_toml(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def loads(text: str, **given: Any) -> Run:
+    """The run in TOML; what is `given` is put in its place."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"it is not TOML: {error}") from error
+    values: dict[str, Any] = {}
+    for section, fields in document.items():
+        _check_known("section", section, SECTIONS)
+        if not isinstance(fields, dict):
+            raise InputError(f"{section} is {fields!r}; it should be a section")
+        for name, value in fields.items():
+            _check_known(f"[{section}] key", name, SECTIONS[section])
+            values[name] = tuple(value) if isinstance(value, list) else value
+    values |= given
+    for name in ("data", "target"):
+        if name not in values:
+            raise InputError(f"it has no {name!r}; put it in section [data]")
+    hints = typing.get_type_hints(Run)
+    for name, value in values.items():
+        if not _is_of(value, hints[name]):
+            raise InputError(f"{name} is {value!r}; it should be {_said(name)}")
+    return Run(**values)
+
+
+def read(path: str | os.PathLike[str], **given: Any) -> Run:
+    """The run in a file; a relative path to its data begins where the file is."""
+    path = Path(path)
+    try:
+        run = loads(path.read_text(encoding="utf-8"), **given)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"{path} cannot be read: {why}") from error
+    if "data" in given or not Path(run.data).suffix:  # the name of a data set
+        return run
+    return dataclasses.replace(run, data=str(path.parent / run.data))
+
+
+def _toml(value: Any) -> str:
+    """A string, a number or a list of strings as TOML has it."""
+    if isinstance(value, tuple):
+        items = [_toml(item) for item in value]
+        line = f"[{', '.join(items)}]"
+        if len(line) <= 80:
+            return line
+        return "[\n" + "".join(f"  {item},\n" for item in items) + "]"
+    if isinstance(value, str):
+        # The escapes of JSON are those of TOML, but for one character.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return repr(value)
+
+
+def _check_known(what: str, name: str, known: Any) -> None:
+    if name not in known:
+        close = difflib.get_close_matches(name, known, 1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise InputError(f"there is no {what} {name!r}, but {', '.join(known)}{hint}")
+
+
+def _check_choice(name: str, value: str | None, choices: tuple[str, ...]) -> None:
+    if value is not None and value not in choices:
+        close = difflib.get_close_matches(value, choices, 1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise InputError(
+            f"{name} is {value!r}; it should be one of {', '.join(choices)}{hint}"
+        )
+
+
+def _said(name: str) -> str:
+    return _KINDS.get(name, "a string")
+
+
+def _is_of(value: Any, hint: Any) -> bool:
+    """Whether a value is of the type of a field; no truth value is a number."""
+    if isinstance(hint, types.UnionType):
+        return any(_is_of(value, part) for part in typing.get_args(hint))
+    if typing.get_origin(hint) is tuple:
+        return isinstance(value, tuple) and all(isinstance(one, str) for one in value)
+    return type(value) is hint

@@ -1,0 +1,377 @@
+"""What all estimators share: from a table to a trained model, and back to its units."""
+
+import functools
+import math
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any, cast
+
+import jax
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_is_fitted,
+    validate_data,
+)
+
+from natgrad import gp
+from natgrad.data.batch import Batch
+from natgrad.data.source import Arrays, Sample
+from natgrad.errors import InputError, InputWarning
+from natgrad.gp import kernels
+from natgrad.gp.files import from_bytes, to_bytes
+from natgrad.gp.fit import default_rule
+from natgrad.gp.sizes import enough
+from natgrad.gp.stream import absorb
+from natgrad.sklearn import files, summary
+from natgrad.sklearn.targets import Targets, centre_and_scale
+from natgrad.train.history import History
+from natgrad.train.loop import RECORDS
+
+
+KERNELS = {
+    "matern12": kernels.Matern12,
+    "matern32": kernels.Matern32,
+    "matern52": kernels.Matern52,
+    "rbf": kernels.RBF,
+}
+FEWEST, FIRST, MANY = 32, 100, 256
+"""How many inducing inputs are tried first, for few rows and for many."""
+
+EXPLORED = 5
+"""A run that finds out how many inducing inputs are needed is this much shorter."""
+
+STILL = 0.01
+"""Nats per datum that a run which has converged may gain in its last fifth."""
+
+
+def in_double(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Computes in 64 bits, whatever JAX is set to by its user, which stays as it is."""
+
+    @functools.wraps(method)
+    def wrapped(*arguments: Any, **keywords: Any) -> Any:
+        with (
+            jax.enable_x64(True),
+            jax.numpy_dtype_promotion("standard"),
+            jax.numpy_rank_promotion("allow"),
+        ):
+            return method(*arguments, **keywords)
+
+    return wrapped
+
+
+class BaseGP(BaseEstimator):
+    """Inputs are scaled inside; each estimator says what its targets are."""
+
+    def __init__(
+        self,
+        likelihood: Any = "auto",
+        *,
+        kernel: Any = "matern52",
+        n_inducing: Any = "auto",
+        max_iter: Any = 5000,
+        minutes: Any = None,
+        batch_size: Any = 256,
+        random_state: Any = 0,
+        verbose: Any = True,
+    ):
+        # As scikit-learn has it, `fit` is where they are checked.
+        self.likelihood = likelihood
+        self.kernel = kernel
+        self.n_inducing = n_inducing
+        self.max_iter = max_iter
+        self.minutes = minutes
+        self.batch_size = batch_size
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _targets(self, y: np.ndarray, weight: np.ndarray) -> Targets:
+        """The likelihood, and the units in which it sees targets that are encoded."""
+        raise NotImplementedError
+
+    def _learn_classes(self, y: Any, classes: Any) -> None:
+        """Keeps what a classifier must know of all targets; others need nothing."""
+
+    def _numbers(self, y: Any) -> np.ndarray:
+        """Targets as numbers, as those that were learned from."""
+        raise NotImplementedError
+
+    # Learning
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:  # noqa: N803
+        """Learns from rows of inputs and their targets."""
+        return self._fit(X, y, sample_weight)
+
+    @in_double
+    def _fit(
+        self,
+        X: Any,  # noqa: N803
+        y: Any,
+        sample_weight: Any = None,
+        classes: Any = None,
+        **options: Any,
+    ) -> Any:
+        """As `fit`; `options` are more of those of `natgrad.gp.fit`."""
+        began = time.monotonic()
+        self._check_parameters()
+        X, y = validate_data(self, X, y, **self._rules())  # noqa: N806
+        X, y, weight = _weighted(X, y, sample_weight)  # noqa: N806
+        self._learn_classes(y, classes)
+        y = self._numbers(y)
+        total = float(weight.sum())
+        if len(y) <= self.batch_size:
+            X, y, weight = _counted(X, y, weight)  # noqa: N806
+        self.x_mean_, self.x_scale_ = centre_and_scale(X, weight)
+        targets = self._targets(y, weight)
+        self.y_mean_, self.y_scale_ = targets.centre, targets.scale
+        x, y = self._scaled(X), self._standard(y)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        data = Sample(Batch(x, y, weight), self.batch_size, seed)
+        model, tried = self._start(x, targets, data, seed)
+        if tried is not None and tried.history.reason == "interrupted":
+            fitted = tried  # whoever ends the first part of a run means all of it
+        else:
+            left = self.minutes and self.minutes - (time.monotonic() - began) / 60
+            left = left and max(left, self.minutes / EXPLORED)
+            fitted = self._train(model, data, seed, minutes=left, **options)
+        self._keep(fitted, total, time.monotonic() - began)
+        return self
+
+    @in_double
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,  # noqa: N803
+    ) -> Any:
+        """Learns from more rows, those before being gone.
+
+        The first call is a `fit`. Later ones keep the hyperparameters, the inducing
+        inputs and the scaling, and bring the posterior to where all rows would have:
+        exactly for Gaussian noise, nearly for all else.
+        """
+        if not hasattr(self, "model_"):
+            return self._fit(X, y, sample_weight)
+        X, y = validate_data(self, X, y, reset=False, **self._rules())  # noqa: N806
+        X, y, weight = _weighted(X, y, sample_weight)  # noqa: N806
+        if len(y):
+            y = self._standard(self._numbers(y))
+            self._set_model(absorb(self.model_, (self._scaled(X), y, weight)))
+            self.n_rows_seen_ += float(weight.sum())
+        return self
+
+    def _start(
+        self, x: np.ndarray, targets: Targets, data: Arrays, seed: int
+    ) -> tuple[gp.SparseGP, Any]:
+        """A model to train, of as many inducing inputs as were asked for or help.
+
+        And the run that found out how many help, if there was one.
+        """
+        is_auto = self.n_inducing == "auto"
+        first = FIRST if len(x) >= MANY else FEWEST
+        size = first if isinstance(self.n_inducing, str) else self.n_inducing
+        kernel = self.kernel
+        if isinstance(kernel, str):
+            kernel = KERNELS[kernel](np.full(x.shape[1], math.sqrt(x.shape[1])), 2.0)
+        with warnings.catch_warnings():
+            if is_auto:
+                warnings.simplefilter("ignore", InputWarning)  # of too few rows
+            start = gp.start(
+                x, targets.likelihood, size, seed, kernel=kernel, mean=targets.mean
+            )
+            if not is_auto or len(start.inducing) < size or size >= len(x):
+                return start, None
+            steps = max(1, self.max_iter // EXPLORED)
+            minutes = None if self.minutes is None else self.minutes / EXPLORED
+            title = "how many inducing inputs? "
+            tried = self._train(start, data, seed, steps, minutes, title)
+            if tried.history.reason == "interrupted":
+                return start, tried
+            return enough(tried.params, data.columns, data.rows, seed), tried
+
+    def _train(
+        self,
+        model: gp.SparseGP,
+        data: Arrays,
+        seed: int,
+        steps: int | None = None,
+        minutes: Any = None,
+        title: str = "",
+        **options: Any,
+    ) -> Any:
+        # To a power of two: tables of nearly one size share what is compiled.
+        fraction = 2.0 ** round(math.log2(data.fraction))
+        return gp.fit(
+            model,
+            data,
+            rule=default_rule(None, fraction),
+            seed=seed,
+            steps=steps or self.max_iter,
+            minutes=minutes,
+            log_every=max(1, self.max_iter // RECORDS),
+            progress=title if title and self.verbose else bool(self.verbose),
+            **options,
+        )
+
+    def _set_model(self, model: gp.SparseGP) -> None:
+        """Takes a model, and readies it for prediction."""
+        self.model_, self._predictor = model, gp.condition(model)
+        self.n_inducing_ = len(model.inducing)
+
+    def _keep(self, fitted: Any, total: float, seconds: float) -> None:
+        """What a run leaves, in the user's units."""
+        self._set_model(fitted.params)
+        self.history_ = history = fitted.history
+        self.n_rows_seen_ = total
+        self.n_iter_ = int(history[-1].step)
+        self.elbo_ = history[-1].objective - math.log(self.y_scale_)
+        self.fit_seconds_ = seconds
+        self.message_ = history.reason
+        gain = _gain(history)
+        self.converged_ = not gain > STILL
+        if not self.converged_:
+            self.message_ += f"; the bound still rose by {gain:.2g} nats per row"
+            warnings.warn(
+                f"the evidence bound rose by {gain:.2g} nats per row in the last part "
+                f"of {self.n_iter_} steps: give a larger max_iter"
+                + (" or more minutes" if self.minutes else ""),
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+
+    def _check_parameters(self) -> None:
+        if isinstance(self.kernel, str) and self.kernel not in KERNELS:
+            raise InputError(
+                f"kernel is {self.kernel!r}; it should be one of "
+                f"{', '.join(map(repr, KERNELS))}, or one of natgrad.gp.kernels"
+            )
+        for name in ("n_inducing", "max_iter", "batch_size"):
+            value = getattr(self, name)
+            is_whole = isinstance(value, int | np.integer) and value > 0
+            if not is_whole and (name, value) != ("n_inducing", "auto"):
+                also = " or 'auto'" if name == "n_inducing" else ""
+                raise InputError(
+                    f"{name} is {value!r}; it should be a whole number above 0{also}"
+                )
+        if self.minutes is not None and not self.minutes > 0:
+            raise InputError(f"minutes is {self.minutes!r}; it should be above 0")
+
+    def _rules(self) -> dict[str, Any]:
+        """How scikit-learn is to look at the table."""
+        return {"dtype": np.float64, "y_numeric": True}
+
+    # Prediction
+
+    def _scaled(self, x: np.ndarray) -> np.ndarray:
+        return (x - self.x_mean_) / self.x_scale_
+
+    def _standard(self, y: np.ndarray) -> np.ndarray:
+        return (y - self.y_mean_) / self.y_scale_
+
+    def _inputs(self, X: Any) -> np.ndarray:  # noqa: N803
+        check_is_fitted(self)
+        table: Any = validate_data(self, X, dtype=np.float64, reset=False)
+        return self._scaled(table)
+
+    @in_double
+    def log_density(self, X: Any, y: Any) -> np.ndarray:  # noqa: N803
+        """The logarithm of the predictive density of each target, in its own units."""
+        x = self._inputs(X)
+        y = self._standard(self._numbers(y))
+        return self._predictor.log_density(x, y) - math.log(self.y_scale_)
+
+    # What was learned
+
+    @in_double
+    def save(self, path: Any, metadata: dict[str, Any] | None = None) -> None:
+        """Writes a fitted estimator to one file, which `natgrad.sklearn.load` reads.
+
+        `metadata` is a dictionary of JSON values that goes along.
+        """
+        check_is_fitted(self)
+        files.save(self, path, metadata)
+
+    @property
+    @in_double
+    def lengthscales_(self) -> np.ndarray:
+        """How far apart inputs must be to differ, for each, in its own units."""
+        check_is_fitted(self)
+        lengthscale = getattr(self.model_.kernel, "lengthscale", None)
+        if lengthscale is None:
+            raise AttributeError(
+                f"a {type(self.model_.kernel).__name__} has no lengthscales"
+            )
+        scales = np.broadcast_to(np.asarray(lengthscale), self.x_scale_.shape)
+        return scales * self.x_scale_
+
+    @property
+    def inducing_points_(self) -> np.ndarray:
+        """The inducing inputs, in the units of the table."""
+        check_is_fitted(self)
+        return np.asarray(self.model_.inducing) * self.x_scale_ + self.x_mean_
+
+    @in_double
+    def __str__(self) -> str:
+        return summary.text(self) if hasattr(self, "model_") else repr(self)
+
+    @in_double
+    def _html_repr(self) -> str:
+        table = summary.html(self) if hasattr(self, "model_") else ""
+        return table + super()._html_repr()
+
+    # Pickles hold the model as one of natgrad's own files, and no compiled code.
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+    @in_double
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = dict(cast(Any, super().__getstate__()))
+        if "model_" in state:
+            del state["_predictor"]
+            state["model_"] = to_bytes(state["model_"])
+            state["history_"] = state["history_"].to_dict()
+        return state
+
+    @in_double
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "model_" in state:
+            history = History.from_dict(state["history_"])
+            state = {**state, "history_": history}
+            self._set_model(from_bytes(*state.pop("model_")))
+        super().__setstate__(state)
+
+
+def _weighted(
+    x: np.ndarray, y: np.ndarray, sample_weight: Any
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The rows that count, and how much."""
+    weight = _check_sample_weight(
+        sample_weight, x, dtype=float, ensure_non_negative=True
+    )
+    return x[weight > 0], y[weight > 0], weight[weight > 0]
+
+
+def _counted(
+    x: np.ndarray, y: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows that repeat, once, with their weights added."""
+    rows = np.column_stack([x, y]) + 0.0  # zeros of both signs are equal
+    distinct, places = np.unique(rows, axis=0, return_inverse=True)
+    weight = np.bincount(places.reshape(-1), weights=weight, minlength=len(distinct))
+    return distinct[:, :-1], distinct[:, -1], weight
+
+
+def _gain(history: History) -> float:
+    """How much the bound rose in the last part of a run, beyond what may be noise."""
+    values = np.asarray(history.column("objective"))
+    fifth = max(1, len(values) // 5)
+    if len(values) < 2 or not np.isfinite(values).all():
+        return math.inf  # too short to tell
+    after, before = values[-fifth:], values[-2 * fifth : -fifth]
+    noise = math.sqrt((after.var() + before.var()) / fifth)
+    return float(after.mean() - before.mean() - 2 * noise)

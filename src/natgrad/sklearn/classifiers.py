@@ -1,0 +1,97 @@
+"""Classification: two classes or more, and classes in an order."""
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
+
+from natgrad.errors import InputError
+from natgrad.sklearn.base import BaseGP, in_double
+from natgrad.sklearn.targets import Targets, classification, ordinal
+
+
+class _Classifier(ClassifierMixin, BaseGP):
+    """Labels of any kind are seen as 0, 1, 2, ... in their order."""
+
+    def _learn_classes(self, y: Any, classes: Any) -> None:
+        check_classification_targets(y)
+        self.classes_ = np.unique(y if classes is None else classes)
+        if len(self.classes_) < 2:
+            raise InputError(
+                f"y has one class only, {self.classes_.tolist()[0]!r}; a classifier "
+                "needs rows of at least two"
+            )
+
+    def _numbers(self, y: Any) -> np.ndarray:
+        y = column_or_1d(y, warn=True)
+        places = np.searchsorted(self.classes_, y)
+        places = np.minimum(places, len(self.classes_) - 1)
+        is_new = self.classes_[places] != y
+        if is_new.any():
+            raise InputError(
+                f"y has the class {y[is_new].tolist()[0]!r}, which is not among those "
+                f"learned: {self.classes_[:10].tolist()}"
+            )
+        return places.astype(float)
+
+    def _rules(self) -> dict[str, Any]:
+        return {"dtype": np.float64}
+
+    def partial_fit(
+        self,
+        X: Any,  # noqa: N803
+        y: Any,
+        classes: Any = None,
+        sample_weight: Any = None,
+    ) -> Any:
+        """Learns from more rows, those before being gone.
+
+        The first call is a `fit`; give it all `classes` if its rows may lack some.
+        """
+        if not hasattr(self, "model_"):
+            return self._fit(X, y, sample_weight, classes)
+        return super().partial_fit(X, y, sample_weight)
+
+    @in_double
+    def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
+        """The probability of each of `classes_` at each row."""
+        proba = self._predictor.probabilities(self._inputs(X))
+        return proba / proba.sum(1, keepdims=True)
+
+    def predict(self, X: Any) -> np.ndarray:  # noqa: N803
+        """The likeliest class at each row."""
+        likeliest = self.predict_proba(X).argmax(1)
+        return self.classes_[likeliest]
+
+
+class GPClassifier(_Classifier):
+    """Gaussian process classification with calibrated probabilities.
+
+    Parameters
+    ----------
+    likelihood : {"auto", "bernoulli", "softmax", "robust-max"} or a likelihood, \
+            default="auto"
+        "auto" is "bernoulli" for two classes and "softmax" for more. "robust-max"
+        allows for labels that are wrong.
+
+    The other parameters and the attributes are those of `GPRegressor`, and `classes_`.
+    """
+
+    def _targets(self, y: np.ndarray, weight: np.ndarray) -> Targets:
+        return classification(self.likelihood, len(self.classes_))
+
+
+class GPOrdinal(_Classifier):
+    """Classes in an order, such as marks from 1 to 5: a mistake by one is a small one.
+
+    The order is that of `classes_`, which are sorted. The parameters and the attributes
+    are those of `GPRegressor`; the likelihood "auto" learns where one class ends and
+    the next begins.
+    """
+
+    def _targets(self, y: np.ndarray, weight: np.ndarray) -> Targets:
+        if self.likelihood != "auto":
+            return classification(self.likelihood, len(self.classes_))
+        return ordinal(y.astype(int), weight, len(self.classes_))

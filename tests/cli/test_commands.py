@@ -1,0 +1,143 @@
+"""What each command gives, and what it says when something is wrong."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as arrow
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+
+# The processes that the fixtures run are run once, by one worker.
+pytestmark = pytest.mark.xdist_group("command line")
+
+
+def test_help_is_there_without_any_heavy_package():
+    code = """
+import sys
+from natgrad.cli import main
+
+for arguments in (["--help"], ["train", "--help"], ["--version"]):
+    try:
+        main(arguments)
+    except SystemExit as end:
+        assert end.code == 0
+heavy = {"jax", "sklearn", "pyarrow", "pandas", "matplotlib", "scipy", "numpy"}
+print("heavy:", *heavy & set(sys.modules))
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert "natgrad train houses.csv --target price" in found.stdout
+    assert found.stdout.endswith("heavy:\n"), found.stdout[-100:]
+
+
+def test_training_leaves_a_model_and_how_it_was_made(folder, trained):
+    assert trained.json["likelihood"] == "gaussian"
+    assert trained.json["iterations"] == 100 and trained.json["rows"] == 150
+    assert "guessed --likelihood gaussian: the target is real" in trained.err
+    names = {path.name for path in (folder / "model").iterdir()}
+    assert names == {"model.natgrad", "run.toml", "history.jsonl"}
+    lines = (folder / "model" / "history.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["step"] == 100
+    written = (folder / "model" / "run.toml").read_text()
+    assert 'inputs = ["size", "town", "new"]' in written
+    assert 'likelihood = "gaussian"' in written
+
+
+def test_predictions_are_a_table_of_the_same_rows(folder, used, data):
+    said = "first.parquet has 150 rows of mean, std, q0.05, q0.5, q0.95\n"
+    assert used["predict"].out == said
+    table = pyarrow.parquet.read_table(folder / "first.parquet").to_pydict()
+    assert (
+        np.diff([table[f"q{p}"] for p in ("0.05", "0.5", "0.95")], axis=0) > 0
+    ).all()
+    error = np.array(table["mean"]) - data["price"].to_numpy()
+    assert np.median(np.abs(error)) < 30 and min(table["std"]) > 0
+    kept = pyarrow.csv.read_csv(folder / "kept.csv")
+    assert kept.column_names == [*data.column_names, *table]
+    assert kept["town"].to_pylist() == data["town"].to_pylist()
+    assert used["keep"].json["columns"] == kept.column_names
+    assert used["stream"].out.startswith('"mean","std","q0.1","q0.9"\n')
+    assert len(used["stream"].out.splitlines()) == 151
+
+
+def test_a_model_is_evaluated_described_and_drawn(folder, used):
+    found = used["evaluate --json"].json
+    assert found["rows"] == 150 and found["r2"] > 0.7 and found["coverage_90"] > 0.8
+    assert re.search(r"^r2 +0\.\d+$", used["evaluate"].out, re.MULTILINE)
+    described = used["info --json"].json
+    assert described["inputs"][1] == {"name": "town", "values": ["Bath", "Ely", "Rye"]}
+    assert described["inducing"] == 20 and not described["is_resumable"]
+    assert {"size", "town=Rye"} <= described["lengthscales"].keys()
+    assert "town (Bath, Ely, Rye)" in used["info"].out
+    drawn = {path.name for path in (folder / "pictures").iterdir()}
+    assert {"predicted.png", "calibration.png", "relevance.png"} <= drawn
+    for picture in [*(folder / "pictures").iterdir(), folder / "pictures.png"]:
+        assert picture.read_bytes().startswith(b"\x89PNG")
+    assert "<html" in (folder / "page.html").read_text("utf-8").lower()
+    named = ("predict", "plot folder", "plot file", "report", "info", "stream")
+    assert [used[name].code for name in named] == [0] * len(named)
+
+
+def test_the_machine_is_examined(used):
+    found = used["doctor --json"].json
+    assert found["self_test"]["passed"] and found["self_test"]["relative_error"] < 1e-10
+    assert found["self_test"]["seconds"] < 5 or os.getloadavg()[0] > 2
+    assert found["extras"]["parquet"] == arrow.__version__
+    assert "self-test passed" in used["doctor"].out
+    assert used["datasets"].json["motorcycle"]["rows"] == 133
+    assert "https://archive.ics.uci.edu/dataset/242" in used["dataset"].out
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "message"),
+    [
+        ("missing column", 1, "sizeless.csv: the table has no column 'size'; it has"),
+        (
+            "unknown category",
+            1,
+            "york.csv: column 'town' has the value 'York' in row 7",
+        ),
+        ("null", 1, "hole.csv: column 'size' has 1 null, the first in row 3"),
+        ("corrupt", 1, "cut.parquet cannot be read"),
+        ("no file", 1, "nowhere.csv does not exist"),
+        ("no model", 1, "nowhere does not exist; it should be what train --out made"),
+        ("not a model", 1, "houses.csv"),
+        ("no such place", 1, "could not be written: No such file or directory"),
+        ("no such kind", 1, "--out is p.xlsx; it should end in .parquet or .csv"),
+        ("no target", 1, "houses.csv: the table has no column 'prize'; it has size"),
+        ("no inputs", 1, "houses.csv: the table has no column 'tone'"),
+        ("strings", 1, "the target 'sold' is of strings"),
+        ("order", 1, "whose order is not known; make numbers of it"),
+        ("no proportion", 1, "between 0 and 1"),
+        ("kernel", 1, "kernel is 'matern'; it should be one of 'matern12'"),
+        ("wrong key", 1, "wrong.toml: there is no [model] key 'likelyhood'"),
+        ("again", 1, "model has a model already; --force replaces it"),
+        ("resume", 1, "model has no checkpoint to go on from: its run has ended"),
+        ("out is a file", 2, "'houses.csv' is a file"),
+        ("quantiles", 2, "--quantiles is '5,95'"),
+        ("usage", 2, "Missing option '--out'"),
+        ("no such command", 2, "Did you mean 'train'?"),
+    ],
+)
+def test_an_error_is_one_line_that_says_what_to_do(used, name, code, message):
+    said = used[name]
+    last = said.err.splitlines()[-1]
+    assert said.code == code and message in last, said.err
+    assert last.lower().startswith("error: ") and "Traceback" not in said.err
+    assert not said.out
+
+
+def test_where_an_error_came_from_is_shown_when_asked(used):
+    assert used["debug"].code == 1
+    assert used["debug"].err.startswith("Traceback")
+
+
+def test_the_version_is_that_of_the_package(natgrad):
+    assert re.fullmatch(r"natgrad \d+\.\d+\.\d+\S*\n", natgrad("--version").out)

@@ -1,0 +1,74 @@
+"""What the page on the command line shows is what the commands print."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+NUMBER = r"-?\d[\d,]*(?:\.\d+)*(?:e-?\d+)?"
+ANYTHING = r"(?:.|\n)*"
+
+# In one process, as each would import JAX anew.
+DRIVER = """
+import contextlib, io, json, sys
+from natgrad.cli import main
+
+for arguments in json.loads(sys.argv[1]):
+    both = io.TextIOWrapper(io.BytesIO())
+    with contextlib.redirect_stdout(both), contextlib.redirect_stderr(both):
+        try:
+            main(arguments)
+        except SystemExit as end:
+            code = end.code
+    both.flush()
+    print(json.dumps([code, both.buffer.getvalue().decode()]), flush=True)
+"""
+
+
+def commands() -> list[list[str]]:
+    """The commands of the page, and what it says that they print."""
+    blocks = re.findall(r"```console\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    parts = [part for block in blocks for part in re.split(r"^\$ ", block, flags=re.M)]
+    return [part.split("\n", 1) for part in parts if part]
+
+
+def pattern(shown: str) -> str:
+    """What is shown, with any numbers, any spaces, and anything for three dots."""
+    parts = re.split(rf"(\.\.\.|{NUMBER}|\s+)", shown.strip())
+    kinds = {r"\.\.\.": ANYTHING, NUMBER: NUMBER, r"\s+": r"\s+"}
+    made = ""
+    for part in parts:
+        known = [kinds[kind] for kind in kinds if re.fullmatch(kind, part)]
+        made += known[0] if known else re.escape(part)
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("command line")
+def test_the_page_shows_what_the_commands_print(tmp_path):
+    page = commands()
+    arguments = [command.removeprefix("natgrad ").split() for command, _ in page]
+    found = subprocess.run(
+        [sys.executable, "-c", DRIVER, json.dumps(arguments)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = [json.loads(line) for line in found.stdout.splitlines()]
+    assert len(said) == len(page), found.stderr[-2000:]
+    for (command, shown), (code, printed) in zip(page, said, strict=True):
+        assert code == 0, (command, printed)
+        assert re.fullmatch(pattern(shown), printed.strip()), (command, printed)
+
+
+def test_a_pattern_is_met_by_other_numbers_and_by_no_other_words():
+    shown = "rows  133\nstep ...\nerror -4.5 (at most 1e-10)"
+    same = "rows 7\nstep 3 of 9\nand so on\nerror   0.25 (at most 2.5e-7)"
+    assert re.fullmatch(pattern(shown), same)
+    assert not re.fullmatch(pattern(shown), same.replace("error", "loss"))

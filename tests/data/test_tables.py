@@ -1,0 +1,171 @@
+"""Laws of tables in files, and of how they become numbers."""
+
+import json
+import os
+import stat
+
+import numpy as np
+import pyarrow as arrow
+import pyarrow.parquet
+import pytest
+
+from natgrad.data import tables
+from natgrad.data.tables import Category, Number, Schema, infer, read, write
+from natgrad.errors import CheckpointError, InputError
+
+
+TABLE = arrow.table(
+    {
+        "size": [1.5, 2.0, None, 4.0],
+        "rooms": [1, 2, 3, 4],
+        "new": [True, False, True, False],
+        "town": ["Rye", None, "Ely", "Rye"],
+        "code": arrow.array([7, 8, 7, 7]).dictionary_encode(),
+    }
+)
+WHOLE = TABLE.take([0, 3])
+
+
+def test_numbers_stay_and_strings_become_indicators():
+    schema = infer(WHOLE, WHOLE.column_names)
+    x, is_whole = schema.encode(WHOLE)
+    assert schema.features == ["size", "rooms", "new", "town=Rye", "code=7"]
+    np.testing.assert_array_equal(x, [[1.5, 1, 1, 1, 1], [4, 4, 0, 1, 1]])
+    assert x.dtype == np.float64 and is_whole.all()
+
+
+def test_a_schema_survives_json():
+    for nulls in tables.NULLS:
+        schema = infer(TABLE, ["size", "town"], nulls)
+        assert Schema.from_dict(json.loads(json.dumps(schema.to_dict()))) == schema
+    for wrong in ({}, {"columns": [{"kind": "text"}], "nulls": "drop"}, {"columns": 3}):
+        with pytest.raises(InputError, match="schema"):
+            Schema.from_dict(wrong)
+
+
+def test_nulls_are_refused_with_their_place_or_dropped_or_filled():
+    with pytest.raises(InputError, match="'size' has 1 null, the first in row 2"):
+        infer(TABLE, ["rooms", "size"]).encode(TABLE)
+    with pytest.raises(InputError, match="'town' has 1 null, the first in row 1"):
+        infer(TABLE, ["town"]).encode(TABLE)
+    dropped = infer(TABLE, ["size", "town"], "drop").encode(TABLE)
+    np.testing.assert_array_equal(dropped.is_whole, [True, False, False, True])
+    filled = infer(TABLE, ["size", "town"], "mean").encode(TABLE)
+    assert filled.is_whole.all()
+    assert filled.x[2, 0] == pytest.approx(2.5)
+    np.testing.assert_array_equal(filled.x[1, 1:], [0, 0])
+    with pytest.raises(InputError, match="nulls is 'zero'; it should be one of error"):
+        infer(TABLE, ["size"], "zero")
+
+
+def test_a_value_that_was_not_there_is_refused_with_its_place():
+    schema = Schema((Category("town", ("Ely", "Rye")),))
+    new = arrow.table({"town": ["Ely", "Bath", "York"]})
+    with pytest.raises(InputError, match="'Bath' in row 1, and 1 more.*knows Ely, Rye"):
+        schema.encode(new)
+
+
+def test_columns_are_found_by_name_and_missing_ones_named():
+    schema = infer(WHOLE, ["rooms", "size"])
+    np.testing.assert_array_equal(schema.encode(WHOLE).x[:, 1], [1.5, 4.0])
+    with pytest.raises(InputError, match="no column 'size'; it has rooms, new"):
+        schema.encode(WHOLE.drop_columns(["size"]))
+    with pytest.raises(InputError, match="no columns 'a', 'b'"):
+        infer(WHOLE, ["a", "size", "b"])
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([0.0, np.inf], "has 1 infinite value, the first in row 1"),
+        (np.array(["2020-01-01", "2021-01-01"], "M8[D]"), "date32.*leave it out"),
+        ([[1], [2]], "list.*make numbers of it"),
+        ([None, None], "has no values; leave it out"),
+    ],
+    ids=["infinite", "date", "list", "empty"],
+)
+def test_what_is_no_number_is_said(values, message):
+    table = arrow.table({"when": arrow.array(values)})
+    with pytest.raises(InputError, match=f"'when' .*{message}"):
+        infer(table, ["when"])
+
+
+def test_names_are_no_category():
+    names = arrow.table({"name": [f"person {row}" for row in range(101)]})
+    with pytest.raises(InputError, match="101 different values; a category may have"):
+        infer(names, ["name"])
+
+
+def test_csv_and_parquet_are_the_same_table(tmp_path):
+    write(tmp_path / "a.csv", {name: TABLE[name] for name in ("size", "town")})
+    write(tmp_path / "a.parquet", {name: TABLE[name] for name in ("size", "town")})
+    csv, parquet = read(tmp_path / "a.csv"), read(tmp_path / "a.parquet")
+    assert csv.to_pydict() == parquet.to_pydict()
+    assert read(tmp_path / "a.parquet", ["town"]).column_names == ["town"]
+    assert read(tmp_path / "a.csv", ["town"]).column_names == ["town"]
+
+
+@pytest.mark.parametrize("separator", list(",;\t|"))
+def test_csv_is_read_as_people_write_it(tmp_path, separator):
+    lines = ["# by hand", "a,b b,c", "1,x,", '2,"y\nz",3.5', "NA,x,4"]
+    text = "\n".join(lines).replace(",", separator) + "\n"
+    (tmp_path / "t.csv").write_text("\ufeff" * (separator == ";") + text, "utf-8")
+    if separator == ";":  # a mark of byte order, then a name and no comment
+        (tmp_path / "t.csv").write_text("\ufeff" + text.partition("\n")[2], "utf-8")
+    table = read(tmp_path / "t.csv")
+    assert table.to_pydict() == {
+        "a": [1, 2, None],
+        "b b": ["x", "y\nz", "x"],
+        "c": [None, 3.5, 4.0],
+    }
+
+
+def test_what_cannot_be_read_is_said_in_one_line(tmp_path):
+    good = tmp_path / "good.parquet"
+    pyarrow.parquet.write_table(WHOLE, good)
+    content = good.read_bytes()
+    bad = {
+        "cut.parquet": content[: len(content) // 2],
+        "spoiled.parquet": content[:20] + b"\xff" * 40 + content[60:],
+        "empty.parquet": b"",
+        "empty.csv": b"",
+        "ragged.csv": b"a,b\n1,2\n1,2,3\n",
+        "latin.csv": "ä,b\n1,2\n".encode("latin-1"),
+        "latin_inside.csv": "a,b\nä,2\n".encode("latin-1"),
+        "headless.csv": b"1,2\n3,4\n",
+        "rowless.csv": b"a,b\n",
+        "twice.csv": b"a,a\n1,2\n",
+        "what.xlsx": b"",
+    }
+    for name, contents in bad.items():
+        (tmp_path / name).write_bytes(contents)
+    for name in [*bad, "nowhere.csv"]:
+        with pytest.raises(InputError) as caught:
+            infer(read(tmp_path / name), ["a"]).encode(read(tmp_path / name))
+        assert name in str(caught.value) and "\n" not in str(caught.value), name
+    with pytest.raises(InputError, match="is a folder"):
+        (tmp_path / "folder.csv").mkdir()
+        read(tmp_path / "folder.csv")
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "out.csv"
+    write(path, {"a": [1.0]})
+    before = path.read_bytes()
+    with pytest.raises(CheckpointError, match=r"out\.csv could not be written: no"):  # noqa: SIM117
+        with tables.replacing(path) as draft:
+            draft.write_text("half")
+            raise OSError(28, "no space")
+    assert path.read_bytes() == before and os.listdir(tmp_path) == ["out.csv"]
+    os.umask(mask := os.umask(0))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~mask
+    with pytest.raises(CheckpointError, match="could not be written"):
+        write(tmp_path / "no" / "folder.csv", {"a": [1.0]})
+    with pytest.raises(InputError, match=r"\.parquet or \.csv"):
+        write(tmp_path / "a.txt", {"a": [1.0]})
+
+
+def test_columns_of_numbers_need_no_more_than_a_name():
+    assert Schema((Number("a"),)).features == ["a"]
+    with pytest.raises(InputError, match="no inputs"):
+        infer(WHOLE, [])

@@ -1,0 +1,69 @@
+"""A fitted estimator goes where models go: MLflow, skops, batches of a large table."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import skops.io
+from pyarrow import parquet
+
+import natgrad.sklearn
+from natgrad.sklearn import GPClassifier, GPRegressor
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:the evidence bound rose")
+
+SHORT = {"max_iter": 20, "n_inducing": 16, "verbose": False}
+RNG = np.random.default_rng(0)
+FRAME = pd.DataFrame(RNG.uniform(-2, 2, (64, 2)), columns=["width", "height"])
+Y = np.sin(2 * FRAME.width) + 0.1 * RNG.standard_normal(64)
+
+
+@pytest.fixture(scope="module")
+def regressor():
+    return GPRegressor(**SHORT).fit(FRAME, Y)
+
+
+@pytest.mark.filterwarnings("ignore")  # of MLflow's own
+def test_mlflow_loads_a_saved_estimator(regressor, tmp_path):
+    import mlflow.pyfunc  # here, as it warns when it is imported
+
+    classifier = GPClassifier(**SHORT).fit(FRAME, np.where(Y > 0, "yes", "no"))
+    for name, model in (("regressor", regressor), ("classifier", classifier)):
+        model.save(tmp_path / "model.natgrad")
+        folder = tmp_path / name
+        mlflow.pyfunc.save_model(
+            folder,
+            loader_module="natgrad.sklearn.pyfunc",
+            data_path=str(tmp_path / "model.natgrad"),
+            pip_requirements=["natgrad[sklearn]"],
+        )
+        served = mlflow.pyfunc.load_model(str(folder)).predict(FRAME)
+        if name == "regressor":
+            mean, std = model.predict(FRAME, return_std=True)
+            np.testing.assert_array_equal(
+                served[["mean", "std"]], np.stack([mean, std], 1)
+            )
+        else:
+            assert list(served["class"]) == list(model.predict(FRAME))
+            np.testing.assert_array_equal(
+                served["p(yes)"], model.predict_proba(FRAME)[:, 1]
+            )
+
+
+def test_skops_saves_an_estimator_without_pickle(regressor, tmp_path):
+    skops.io.dump(regressor, tmp_path / "model.skops")
+    unknown = skops.io.get_untrusted_types(file=tmp_path / "model.skops")
+    assert unknown == ["natgrad.sklearn.regressor.GPRegressor"]
+    again = skops.io.load(tmp_path / "model.skops", trusted=unknown)
+    np.testing.assert_array_equal(again.predict(FRAME), regressor.predict(FRAME))
+
+
+def test_a_table_is_predicted_in_parts(regressor, tmp_path):
+    regressor.save(tmp_path / "model.natgrad")
+    model = natgrad.sklearn.load(tmp_path / "model.natgrad")
+    FRAME.to_parquet(tmp_path / "rows.parquet", row_group_size=20)
+    file = parquet.ParquetFile(tmp_path / "rows.parquet")
+    parts = [
+        model.predict(part.to_pandas()) for part in file.iter_batches(batch_size=20)
+    ]
+    np.testing.assert_allclose(np.concatenate(parts), model.predict(FRAME), rtol=1e-9)
