@@ -85,7 +85,7 @@ def test_ctrl_c_keeps_the_model_and_the_run_can_go_on(folder, broken_off):
     assert "natgrad resume stopped goes on" in stopped.err
     assert 0 < stopped.json["iterations"] < 2000
     before = broken_off["info stopped"].json
-    assert before["is_resumable"] and before["message"] == "interrupted"
+    assert before["is_resumable"] and before["message"].startswith("interrupted")
     assert before["iterations"] == stopped.json["iterations"]
     assert broken_off["predict stopped"].code == 0
     refused = broken_off["train stopped"]

@@ -18,7 +18,7 @@ from natgrad.errors import CorruptFileError, IncompatibleFileError
 from natgrad.sklearn import GPClassifier, GPOrdinal, GPRegressor
 
 
-pytestmark = pytest.mark.filterwarnings("ignore:the evidence bound rose")
+pytestmark = pytest.mark.filterwarnings("ignore:the evidence bound still")
 
 SHORT = {"max_iter": 40, "n_inducing": 16, "verbose": False}
 ROWS = 64

@@ -102,14 +102,14 @@ class BaseGP(BaseEstimator):
 
     # Learning
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:  # noqa: N803
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Learns from rows of inputs and their targets."""
         return self._fit(X, y, sample_weight)
 
     @in_double
     def _fit(
         self,
-        X: Any,  # noqa: N803
+        X: Any,
         y: Any,
         sample_weight: Any = None,
         classes: Any = None,
@@ -118,13 +118,13 @@ class BaseGP(BaseEstimator):
         """As `fit`; `options` are more of those of `natgrad.gp.fit`."""
         began = time.monotonic()
         self._check_parameters()
-        X, y = validate_data(self, X, y, **self._rules())  # noqa: N806
-        X, y, weight = _weighted(X, y, sample_weight)  # noqa: N806
+        X, y = validate_data(self, X, y, **self._rules())
+        X, y, weight = _weighted(X, y, sample_weight)
         self._learn_classes(y, classes)
         y = self._numbers(y)
         total = float(weight.sum())
         if len(y) <= self.batch_size:
-            X, y, weight = _counted(X, y, weight)  # noqa: N806
+            X, y, weight = _counted(X, y, weight)
         self.x_mean_, self.x_scale_ = centre_and_scale(X, weight)
         targets = self._targets(y, weight)
         self.y_mean_, self.y_scale_ = targets.centre, targets.scale
@@ -146,7 +146,7 @@ class BaseGP(BaseEstimator):
         self,
         X: Any,
         y: Any,
-        sample_weight: Any = None,  # noqa: N803
+        sample_weight: Any = None,
     ) -> Any:
         """Learns from more rows, those before being gone.
 
@@ -156,8 +156,8 @@ class BaseGP(BaseEstimator):
         """
         if not hasattr(self, "model_"):
             return self._fit(X, y, sample_weight)
-        X, y = validate_data(self, X, y, reset=False, **self._rules())  # noqa: N806
-        X, y, weight = _weighted(X, y, sample_weight)  # noqa: N806
+        X, y = validate_data(self, X, y, reset=False, **self._rules())
+        X, y, weight = _weighted(X, y, sample_weight)
         if len(y):
             y = self._standard(self._numbers(y))
             self._set_model(absorb(self.model_, (self._scaled(X), y, weight)))
@@ -234,11 +234,12 @@ class BaseGP(BaseEstimator):
         gain = _gain(history)
         self.converged_ = not gain > STILL
         if not self.converged_:
-            self.message_ += f"; the bound still rose by {gain:.2g} nats per row"
+            rise = f"rose by {gain:.2g} nats per row" if gain < math.inf else "may rise"
+            self.message_ += f"; the bound still {rise}"
+            more = "max_iter" if self.minutes is None else "max_iter or more minutes"
             warnings.warn(
-                f"the evidence bound rose by {gain:.2g} nats per row in the last part "
-                f"of {self.n_iter_} steps: give a larger max_iter"
-                + (" or more minutes" if self.minutes else ""),
+                f"the evidence bound still {rise} at the end of {self.n_iter_} steps: "
+                f"give a larger {more}",
                 ConvergenceWarning,
                 stacklevel=5,
             )
@@ -272,13 +273,13 @@ class BaseGP(BaseEstimator):
     def _standard(self, y: np.ndarray) -> np.ndarray:
         return (y - self.y_mean_) / self.y_scale_
 
-    def _inputs(self, X: Any) -> np.ndarray:  # noqa: N803
+    def _inputs(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
         table: Any = validate_data(self, X, dtype=np.float64, reset=False)
         return self._scaled(table)
 
     @in_double
-    def log_density(self, X: Any, y: Any) -> np.ndarray:  # noqa: N803
+    def log_density(self, X: Any, y: Any) -> np.ndarray:
         """The logarithm of the predictive density of each target, in its own units."""
         x = self._inputs(X)
         y = self._standard(self._numbers(y))

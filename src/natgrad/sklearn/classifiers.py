@@ -41,7 +41,7 @@ class _Classifier(ClassifierMixin, BaseGP):
 
     def partial_fit(
         self,
-        X: Any,  # noqa: N803
+        X: Any,
         y: Any,
         classes: Any = None,
         sample_weight: Any = None,
@@ -55,12 +55,12 @@ class _Classifier(ClassifierMixin, BaseGP):
         return super().partial_fit(X, y, sample_weight)
 
     @in_double
-    def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
+    def predict_proba(self, X: Any) -> np.ndarray:
         """The probability of each of `classes_` at each row."""
         proba = self._predictor.probabilities(self._inputs(X))
         return proba / proba.sum(1, keepdims=True)
 
-    def predict(self, X: Any) -> np.ndarray:  # noqa: N803
+    def predict(self, X: Any) -> np.ndarray:
         """The likeliest class at each row."""
         likeliest = self.predict_proba(X).argmax(1)
         return self.classes_[likeliest]

@@ -65,7 +65,7 @@ class GPRegressor(RegressorMixin, BaseGP):
     @in_double
     def predict(
         self,
-        X: Any,  # noqa: N803
+        X: Any,
         return_std: bool = False,
         quantiles: Any = None,
     ) -> Any:
@@ -85,7 +85,7 @@ class GPRegressor(RegressorMixin, BaseGP):
         return (mean, np.sqrt(var) * self.y_scale_) if return_std else mean
 
     @in_double
-    def cdf(self, X: Any, y: Any) -> np.ndarray:  # noqa: N803
+    def cdf(self, X: Any, y: Any) -> np.ndarray:
         """The probability of at most each target: uniform, if predictions are right."""
         y = self._standard(self._numbers(y))
         return distribution.cdf(self._predictor, self._inputs(X), y)
@@ -93,7 +93,7 @@ class GPRegressor(RegressorMixin, BaseGP):
     @in_double
     def sample_y(
         self,
-        X: Any,  # noqa: N803
+        X: Any,
         n_samples: int = 1,
         random_state: Any = 0,
     ) -> np.ndarray:
