@@ -229,7 +229,7 @@ def _search(
         is_inside = jnp.stack([q.is_inside().all() for q in there]).all()
         # Without noise all is tested but what rounding hides, which is not halved on:
         # a step of this divergence changes the loss by about divergence / size.
-        nearness = jnp.where(is_noisy, UNTESTED, size * slack)
+        nearness = jnp.where(is_noisy, UNTESTED, jnp.minimum(size * slack, UNTESTED))
         is_near = is_inside & (_divergence(there, start) <= nearness)
         is_free = is_near & (is_noisy | (trial.tries == 0))
         is_tested = is_inside & ~is_near

@@ -13,6 +13,15 @@ import pytest
 
 
 COMMAND = [sys.executable, "-c", "from natgrad.cli import main; main()"]
+LIMITED = [
+    sys.executable,
+    "-c",
+    "import os, resource, sys; size = int(sys.argv[1]); "
+    "resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)); "
+    "os.execv(sys.argv[2], sys.argv[2:])",
+]
+"""Begins a command that can write no file of more than so many bytes."""
+
 TRAIN = "train houses.csv --target price --inducing 20"
 SHORT, LONG = f"{TRAIN} --max-iter 100", f"{TRAIN} --max-iter 2000"
 
@@ -66,9 +75,10 @@ def environment(folder):
 def natgrad(folder, environment):
     """Runs one command in a process of its own."""
 
-    def run(arguments, code=0, **options):
+    def run(arguments, code=0, file_size=None, **options):
+        limit = [] if file_size is None else [*LIMITED, str(file_size)]
         found = subprocess.run(
-            [*COMMAND, *arguments.split()],
+            [*limit, *COMMAND, *arguments.split()],
             **{"cwd": folder, "env": environment} | options,
             capture_output=True,
             text=True,

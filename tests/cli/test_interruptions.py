@@ -1,6 +1,5 @@
 """Runs that were ended by a scheduler, by Ctrl-C and by a full disk."""
 
-import resource
 import shutil
 import signal
 import subprocess
@@ -52,8 +51,7 @@ def broken_off(folder, natgrad, batch, signalled, trained):
     stopped = signalled("resume stopped --json", history, signal.SIGINT, 130)
 
     # From here on no file may grow beyond so many bytes.
-    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500))
-    full = natgrad(f"{SHORT} --out full", code=1, preexec_fn=limit)
+    full = natgrad(f"{SHORT} --out full", code=1, file_size=1500)
     assert not (folder / "full" / "model.natgrad").exists()
 
     (folder / "sold.toml").write_text(

@@ -282,6 +282,14 @@ def test_bound_gradient_and_predictions_are_finite(name, dtype):
     law()
 
 
+def test_rounding_of_a_huge_loss_excuses_no_step():
+    # At the prior the loss is 4e32, and its rounding would hide any step at all.
+    case = Case(18058, -0.354, 4.64, 1.913, -0.8986, 8, False, False, "at rows")
+    data = data_of(case, FAMILIES["Gamma"], np.float64)
+    bound = program("Gamma")(jax.tree.map(lambda leaf: jnp.stack([leaf]), data)).bound
+    assert bound[0, 0] > 1e32 and bound[0, 1] < bound[0, 0]
+
+
 def test_a_bound_beyond_the_largest_number_is_infinite_and_not_stepped_on():
     data = data_of(
         Case(0, 0.0, 6.0, 0.0, 0.0, 0, False, False, "at rows"),

@@ -57,7 +57,8 @@ class _Classifier(ClassifierMixin, BaseGP):
     @in_double
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probability of each of `classes_` at each row."""
-        proba = self._predictor.probabilities(self._inputs(X))
+        x = self._inputs(X)
+        proba = self._predictor.probabilities(x)
         return proba / proba.sum(1, keepdims=True)
 
     def predict(self, X: Any) -> np.ndarray:

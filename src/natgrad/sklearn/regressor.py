@@ -87,8 +87,8 @@ class GPRegressor(RegressorMixin, BaseGP):
     @in_double
     def cdf(self, X: Any, y: Any) -> np.ndarray:
         """The probability of at most each target: uniform, if predictions are right."""
-        y = self._standard(self._numbers(y))
-        return distribution.cdf(self._predictor, self._inputs(X), y)
+        x = self._inputs(X)
+        return distribution.cdf(self._predictor, x, self._standard(self._numbers(y)))
 
     @in_double
     def sample_y(
