@@ -1,6 +1,7 @@
 """What all commands share: what they say, and how they fail."""
 
 import json
+import logging
 import os
 import sys
 import threading
@@ -75,6 +76,7 @@ def speak_in_lines(is_debug: bool) -> None:
             say(f"warning: {_one_line(str(message))}")
 
     warnings.showwarning = show
+    logging.getLogger("asyncio").disabled = True
     sys.excepthook = sys.unraisablehook = threading.excepthook = lambda *_: None
 
 
