@@ -20,13 +20,8 @@ EXPECTED = (NatgradError, OSError, ValueError, ImportError, MemoryError)
 MOST = 400
 """How many characters of an error are shown."""
 
-EXTRAS = {
-    "pyarrow": "parquet",
-    "sklearn": "sklearn",
-    "matplotlib": "plot",
-    "orbax": "checkpoint",
-}
-"""What is to be installed for a package that is missing."""
+NEEDED = ("pyarrow", "sklearn", "matplotlib", "orbax")
+"""Packages that the command line needs beside natgrad: its extra has them all."""
 
 
 def say(text: str) -> None:
@@ -87,8 +82,8 @@ def reported(error: BaseException, is_debug: bool) -> int:
         return 1
     line = _one_line(str(error)) or type(error).__name__
     name = (getattr(error, "name", None) or "").partition(".")[0]
-    if isinstance(error, ImportError) and name in EXTRAS:
-        line = f'{name} is not installed: pip install "natgrad[{EXTRAS[name]}]"'
+    if isinstance(error, ImportError) and name in NEEDED:
+        line = f'{name} is not installed: pip install "natgrad[cli]"'
     elif isinstance(error, MemoryError):
         line = f"there is not enough memory ({line}); use fewer --inducing points"
     elif isinstance(error, OSError) and not isinstance(error, NatgradError):

@@ -9,7 +9,7 @@ from natgrad.errors import InputError
 from natgrad.places import unwrapped
 from natgrad.plot.canvas import ACCENT, MISS, axes, elided, legend
 from natgrad.sklearn.summary import feature_names
-from natgrad.train.history import History, _range
+from natgrad.train.history import History, shown_range
 
 
 BARS = 20
@@ -42,7 +42,7 @@ def history(history_or_estimator: Any, ax: Any = None) -> Any:
             style: dict[str, Any] = {"color": colour, "ls": dash, "marker": mark}
             ax.plot(*zip(*known, strict=True), lw=1.6, label=label, **style)
         shown += values
-    ax.set_ylim(*_range(shown))
+    ax.set_ylim(*shown_range(shown))
     ax.set(xlabel="step", ylabel="nats per datum")
     ax.ticklabel_format(axis="y", useOffset=False)
     legend(ax, "lower right")

@@ -130,7 +130,7 @@ class History:
         above.plot(steps, self.column("objective"), label="evidence bound per datum")
         if any(score is not None for score in self.column("score")):
             above.plot(steps, self.column("score"), label="held-out log density")
-        above.set_ylim(*_range(self.column("objective") + self.column("score")))
+        above.set_ylim(*shown_range(self.column("objective") + self.column("score")))
         above.set_ylabel("nats per datum")
         above.legend(loc="lower right")
         if any(size is not None for size in self.column("step_size")):
@@ -140,7 +140,7 @@ class History:
         return axes
 
 
-def _range(values: list[float | None]) -> tuple[float, float]:
+def shown_range(values: list[float | None]) -> tuple[float, float]:
     """From the lowest to the highest of the values, but for a steep beginning."""
     known = [value for value in values if value is not None and math.isfinite(value)]
     known = sorted(known) or [0.0]
