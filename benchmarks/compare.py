@@ -130,7 +130,7 @@ def score_classes(probabilities: np.ndarray, y: np.ndarray) -> dict[str, float]:
 
 
 LIKELIHOODS = {
-    "real": "gaussian",
+    "real": "auto",
     "robust": "student-t",
     "count": "negative-binomial",
     "binary": "auto",
@@ -153,7 +153,8 @@ def natgrad(data: Any, kind: str, seed: int, options: dict[str, Any]) -> dict[st
         estimator = estimators.GPRegressor(**options)
     estimator.fit(data["x"], data["y"])
     x, y = data["x_test"], data["y_test"]
-    said = f"M {estimator.n_inducing_}, {estimator.n_iter_} steps"
+    noise = type(estimator.model_.likelihood).__name__
+    said = f"{noise}, M {estimator.n_inducing_}, {estimator.n_iter_} steps"
     if not estimator.converged_:
         said += f", {estimator.message_}"
     if kind in ("binary", "classes", "ordinal"):

@@ -17,6 +17,10 @@ FINGERPRINTED = 2**16
 """How many rows stand for a table when it is compared with another."""
 
 
+FILLED = 64
+"""Batches of many rows are multiples of so many, where they are filled up."""
+
+
 @runtime_checkable
 class Batches(Protocol):
     """A source of batches, all of one shape, that can begin at any step."""
@@ -126,10 +130,14 @@ class Sample(Arrays):
 
 
 def filled(batch: Batch) -> Batch:
-    """Rows of weight 0 up to a power of two, so that few sizes are compiled."""
+    """Rows of weight 0 up to a power of two, so that few sizes are compiled.
+
+    Or up to one more of `FILLED`, where a power of two would be much more work.
+    """
     x, y, weight = map(np.asarray, _weighted(batch))
     size = len(y)
     short = max(16, 2 ** int(np.ceil(np.log2(size)))) - size
+    short = short if size <= 4 * FILLED else -size % FILLED
     # A row that is there is repeated: a likelihood may be infinite at 0.
     fill = lambda column: np.concatenate([column, column[:1].repeat(short, axis=0)])
     return Batch(fill(x), fill(y), np.append(weight, np.zeros(short, weight.dtype)))

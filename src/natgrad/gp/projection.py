@@ -104,10 +104,10 @@ def _project_backward(kept: tuple[Factor, Columns], slope: Columns):
     factor, features = kept
     inner = mirrored(lower_of_outer(slope, features))
     prior = -congruent(factor.inverse, inner) / 2
-    return _with_jitter(prior, factor), upper_apply(factor.inverse, slope)
+    return with_jitter(prior, factor), upper_apply(factor.inverse, slope)
 
 
-def _with_jitter(slope: Matrix, factor: Factor) -> Matrix:
+def with_jitter(slope: Matrix, factor: Factor) -> Matrix:
     """The slope at a matrix, from that at the same with jitter."""
     share = factor.jitter * jnp.diagonal(slope, axis1=-2, axis2=-1).mean(-1)
     return slope + share[..., None, None] * eye_like(slope)
@@ -129,7 +129,7 @@ def _inverse_forward(prior: Matrix):
 
 def _inverse_backward(factor: Factor, slope: Matrix):
     inner = mirrored(lower_of_outer(slope, factor.inverse))
-    return (_with_jitter(-congruent(factor.inverse, inner) / 2, factor),)
+    return (with_jitter(-congruent(factor.inverse, inner) / 2, factor),)
 
 
 inverse_factor.defvjp(_inverse_forward, _inverse_backward)

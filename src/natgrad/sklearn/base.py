@@ -12,22 +12,22 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    check_is_fitted,
-    validate_data,
-)
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from natgrad import gp
 from natgrad.data.batch import Batch
-from natgrad.data.source import Arrays, Sample
+from natgrad.data.source import Arrays, Sample, filled
 from natgrad.errors import InputError, InputWarning
-from natgrad.gp import kernels
+from natgrad.gp import exact, kernels
 from natgrad.gp.files import from_bytes, to_bytes
 from natgrad.gp.fit import default_rule
+from natgrad.gp.likelihoods import Gaussian
+from natgrad.gp.means import Zero
 from natgrad.gp.sizes import enough
 from natgrad.gp.stream import absorb
 from natgrad.sklearn import files, summary
+from natgrad.sklearn.convergence import STILL, late_gain
+from natgrad.sklearn.rows import counted, weighted
 from natgrad.sklearn.targets import Targets, centre_and_scale
 from natgrad.train.history import History
 from natgrad.train.loop import RECORDS
@@ -44,9 +44,6 @@ FEWEST, FIRST, MANY = 32, 100, 256
 
 EXPLORED = 5
 """A run that finds out how many inducing inputs are needed is this much shorter."""
-
-STILL = 0.01
-"""Nats per datum that a run which has converged may gain in its last fifth."""
 
 
 def in_double(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -93,6 +90,10 @@ class BaseGP(BaseEstimator):
         """The likelihood, and the units in which it sees targets that are encoded."""
         raise NotImplementedError
 
+    def _candidates(self, y: np.ndarray, weight: np.ndarray) -> list[Targets]:
+        """What may be tried where it is not known, all in the same units."""
+        return [self._targets(y, weight)]
+
     def _learn_classes(self, y: Any, classes: Any) -> None:
         """Keeps what a classifier must know of all targets; others need nothing."""
 
@@ -119,35 +120,36 @@ class BaseGP(BaseEstimator):
         began = time.monotonic()
         self._check_parameters()
         X, y = validate_data(self, X, y, **self._rules())
-        X, y, weight = _weighted(X, y, sample_weight)
+        X, y, weight = weighted(X, y, sample_weight)
         self._learn_classes(y, classes)
         y = self._numbers(y)
         total = float(weight.sum())
         if len(y) <= self.batch_size:
-            X, y, weight = _counted(X, y, weight)
+            X, y, weight = counted(X, y, weight)
         self.x_mean_, self.x_scale_ = centre_and_scale(X, weight)
-        targets = self._targets(y, weight)
+        candidates = self._candidates(y, weight)
+        targets = candidates[0]
         self.y_mean_, self.y_scale_ = targets.centre, targets.scale
         x, y = self._scaled(X), self._standard(y)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        data = Sample(Batch(x, y, weight), self.batch_size, seed)
-        model, tried = self._start(x, targets, data, seed)
-        if tried is not None and tried.history.reason == "interrupted":
-            fitted = tried  # whoever ends the first part of a run means all of it
+        rows = Batch(x, y, weight)
+        if self._is_exact(targets, len(y)):
+            # Over within a minute, and so without checkpoints.
+            fitted = self._train_exact(rows, targets, options.get("log"))
         else:
-            left = self.minutes and self.minutes - (time.monotonic() - began) / 60
-            left = left and max(left, self.minutes / EXPLORED)
-            fitted = self._train(model, data, seed, minutes=left, **options)
+            data = Sample(rows, self.batch_size, seed)
+            model, tried = self._start(x, candidates, data, seed)
+            if tried is not None and tried.history.reason == "interrupted":
+                fitted = tried  # whoever ends the first part of a run means all of it
+            else:
+                left = self.minutes and self.minutes - (time.monotonic() - began) / 60
+                left = left and max(left, self.minutes / EXPLORED)
+                fitted = self._train(model, data, seed, minutes=left, **options)
         self._keep(fitted, total, time.monotonic() - began)
         return self
 
     @in_double
-    def partial_fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-    ) -> Any:
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Learns from more rows, those before being gone.
 
         The first call is a `fit`. Later ones keep the hyperparameters, the inducing
@@ -157,41 +159,86 @@ class BaseGP(BaseEstimator):
         if not hasattr(self, "model_"):
             return self._fit(X, y, sample_weight)
         X, y = validate_data(self, X, y, reset=False, **self._rules())
-        X, y, weight = _weighted(X, y, sample_weight)
+        X, y, weight = weighted(X, y, sample_weight)
         if len(y):
             y = self._standard(self._numbers(y))
             self._set_model(absorb(self.model_, (self._scaled(X), y, weight)))
             self.n_rows_seen_ += float(weight.sum())
         return self
 
-    def _start(
-        self, x: np.ndarray, targets: Targets, data: Arrays, seed: int
-    ) -> tuple[gp.SparseGP, Any]:
-        """A model to train, of as many inducing inputs as were asked for or help.
+    def _is_exact(self, targets: Targets, rows: int) -> bool:
+        """Whether all rows can be inducing inputs, and the bound is the evidence."""
+        is_small = self.n_inducing == "auto" and rows <= exact.MOST_ROWS
+        is_single = not isinstance(self.kernel, kernels.Separate)
+        return is_small and is_single and type(targets.likelihood) is Gaussian
 
-        And the run that found out how many help, if there was one.
+    def _train_exact(self, rows: Batch, targets: Targets, log: Any) -> Any:
+        columns = rows.x.shape[1]
+        beginnings = [
+            exact.Hyperparameters(kernel, targets.likelihood, targets.mean or Zero())
+            for kernel in self._kernels(columns)
+        ]
+        return exact.fit(
+            beginnings,
+            np.unique(rows.x + 0.0, axis=0),
+            filled(rows),
+            steps=min(self.max_iter, exact.STEPS),
+            minutes=self.minutes,
+            progress=bool(self.verbose),
+            log=log,
+        )
+
+    def _kernels(self, columns: int) -> list[Any]:
+        """Where the kernel may begin: as in the paper, far smoother, far rougher."""
+        if not isinstance(self.kernel, str):
+            return [self.kernel]
+        make, root = KERNELS[self.kernel], np.full(columns, math.sqrt(columns))
+        return [make(root, 2.0), make(3 * root, 10.0), make(root / 10, 1.0)]
+
+    def _start(
+        self, x: np.ndarray, candidates: list[Targets], data: Arrays, seed: int
+    ) -> tuple[gp.SparseGP, Any]:
+        """A model to train: of the likelihood, and as many inducing inputs, as help.
+
+        And the run that found that out, if there was one.
         """
         is_auto = self.n_inducing == "auto"
         first = FIRST if len(x) >= MANY else FEWEST
         size = first if isinstance(self.n_inducing, str) else self.n_inducing
-        kernel = self.kernel
-        if isinstance(kernel, str):
-            kernel = KERNELS[kernel](np.full(x.shape[1], math.sqrt(x.shape[1])), 2.0)
+        kernel = self._kernels(x.shape[1])[0]
         with warnings.catch_warnings():
             if is_auto:
                 warnings.simplefilter("ignore", InputWarning)  # of too few rows
-            start = gp.start(
-                x, targets.likelihood, size, seed, kernel=kernel, mean=targets.mean
-            )
-            if not is_auto or len(start.inducing) < size or size >= len(x):
-                return start, None
-            steps = max(1, self.max_iter // EXPLORED)
-            minutes = None if self.minutes is None else self.minutes / EXPLORED
-            title = "how many inducing inputs? "
-            tried = self._train(start, data, seed, steps, minutes, title)
-            if tried.history.reason == "interrupted":
-                return start, tried
+            starts = [
+                gp.start(
+                    x, targets.likelihood, size, seed, kernel=kernel, mean=targets.mean
+                )
+                for targets in candidates
+            ]
+            is_all = not is_auto or len(starts[0].inducing) < size or size >= len(x)
+            if is_all and len(starts) == 1:
+                return starts[0], None
+            best, tried = self._tried(starts, data, seed)
+            if is_all or tried.history.reason == "interrupted":
+                return best, tried
             return enough(tried.params, data.columns, data.rows, seed), tried
+
+    def _tried(
+        self, starts: list[gp.SparseGP], data: Arrays, seed: int
+    ) -> tuple[gp.SparseGP, Any]:
+        """The start that a short run brings highest, and that run."""
+        steps = max(1, self.max_iter // EXPLORED)
+        minutes = self.minutes and self.minutes / EXPLORED / len(starts)
+        found = []
+        for start in starts:
+            title = "how many inducing inputs? "
+            if len(starts) > 1:
+                title = f"{type(start.likelihood).__name__}? "
+            tried = self._train(start, data, seed, steps, minutes, title)
+            found.append((start, tried))
+            if tried.history.reason == "interrupted":
+                return found[-1]
+        return max(found, key=lambda pair: pair[1].history[-1].objective)
 
     def _train(
         self,
@@ -231,7 +278,7 @@ class BaseGP(BaseEstimator):
         self.elbo_ = history[-1].objective - math.log(self.y_scale_)
         self.fit_seconds_ = seconds
         self.message_ = history.reason
-        gain = _gain(history)
+        gain = 0.0 if history.reason == exact.CONVERGED else late_gain(history)
         self.converged_ = not gain > STILL
         if not self.converged_:
             rise = f"rose by {gain:.2g} nats per row" if gain < math.inf else "may rise"
@@ -345,34 +392,3 @@ class BaseGP(BaseEstimator):
             state = {**state, "history_": history}
             self._set_model(from_bytes(*state.pop("model_")))
         super().__setstate__(state)
-
-
-def _weighted(
-    x: np.ndarray, y: np.ndarray, sample_weight: Any
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The rows that count, and how much."""
-    weight = _check_sample_weight(
-        sample_weight, x, dtype=float, ensure_non_negative=True
-    )
-    return x[weight > 0], y[weight > 0], weight[weight > 0]
-
-
-def _counted(
-    x: np.ndarray, y: np.ndarray, weight: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows that repeat, once, with their weights added."""
-    rows = np.column_stack([x, y]) + 0.0  # zeros of both signs are equal
-    distinct, places = np.unique(rows, axis=0, return_inverse=True)
-    weight = np.bincount(places.reshape(-1), weights=weight, minlength=len(distinct))
-    return distinct[:, :-1], distinct[:, -1], weight
-
-
-def _gain(history: History) -> float:
-    """How much the bound rose in the last part of a run, beyond what may be noise."""
-    values = np.asarray(history.column("objective"))
-    fifth = max(1, len(values) // 5)
-    if len(values) < 2 or not np.isfinite(values).all():
-        return math.inf  # too short to tell
-    after, before = values[-fifth:], values[-2 * fifth : -fifth]
-    noise = math.sqrt((after.var() + before.var()) / fifth)
-    return float(after.mean() - before.mean() - 2 * noise)

@@ -83,6 +83,9 @@ REGRESSION: dict[str, Rule] = {
     "poisson": _counts(likelihoods.Poisson),
     "negative-binomial": _counts(likelihoods.NegativeBinomial),
 }
+NOISES = ("gaussian", "student-t", "heteroskedastic")
+"""What real targets may have, of which "auto" finds the best where rows are many."""
+
 CLASSES = ("auto", "bernoulli", "softmax", "robust-max")
 
 

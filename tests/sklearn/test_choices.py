@@ -1,0 +1,103 @@
+"""What is chosen for the user: the noise, the inducing inputs, how they are found."""
+
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+from natgrad.sklearn import GPClassifier, GPRegressor
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:the evidence bound still")
+
+
+def table(rows, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-2, 2, (rows, 2))
+    return x, np.sin(2 * x[:, 0]) + 0.5 * x[:, 1], rng
+
+
+@pytest.fixture(scope="module")
+def few():
+    x, f, rng = table(90)
+    y = 5 + 3 * (f + 0.1 * rng.standard_normal(90))
+    return x, y, GPRegressor(verbose=False).fit(x, y)
+
+
+def closed_form(model, x, y, at):
+    """The mean and deviation of exact regression, with the model's hyperparameters."""
+    scale = lambda rows: (rows - model.x_mean_) / model.x_scale_ / lengthscale
+    lengthscale = np.exp(np.asarray(model.model_.kernel.log_lengthscale))
+    variance = float(np.exp(model.model_.kernel.log_variance))
+    noise = float(np.exp(model.model_.likelihood.log_variance))
+
+    def matern(a, b):
+        r = np.sqrt(5 * ((scale(a)[:, None] - scale(b)[None]) ** 2).sum(-1))
+        return variance * (1 + r + r**2 / 3) * np.exp(-r)
+
+    inverse = np.linalg.inv(matern(x, x) + noise * np.eye(len(x)))
+    cross = matern(at, x)
+    mean = cross @ inverse @ (y - model.y_mean_) + model.y_mean_
+    var = variance + noise - np.einsum("ij,jk,ik->i", cross, inverse, cross)
+    return mean, np.sqrt(var) * model.y_scale_
+
+
+def test_few_rows_of_gaussian_noise_are_learned_exactly(few):
+    x, y, model = few
+    assert model.n_inducing_ == 90 and model.converged_
+    at = table(7, seed=1)[0]
+    for found, expected in zip(
+        model.predict(at, return_std=True), closed_form(model, x, y, at), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(model.y_scale_ * 0.1, 0.3, rtol=0.2)
+
+
+def test_units_and_repeated_rows_do_not_matter(few):
+    x, y, model = few
+    scaled = GPRegressor(verbose=False).fit(x * [1e3, 1e-3] + 7, 100 * y)
+    at = table(7, seed=1)[0]
+    np.testing.assert_allclose(
+        scaled.predict(at * [1e3, 1e-3] + 7), 100 * model.predict(at), rtol=1e-4
+    )
+    twice = GPRegressor(verbose=False).fit(np.tile(x, (2, 1)), np.tile(y, 2))
+    weighted = GPRegressor(verbose=False).fit(x, y, sample_weight=np.full(90, 2.0))
+    np.testing.assert_allclose(twice.predict(at), weighted.predict(at), rtol=1e-4)
+
+
+def test_a_large_table_of_few_rows_follows_fine_detail():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 1, (700, 1))
+    f = np.sin(120 * x[:, 0])
+    model = GPRegressor(verbose=False).fit(x, f + 0.05 * rng.standard_normal(700))
+    inside = np.linspace(0.05, 0.95, 200)[:, None]
+    error = model.predict(inside) - np.sin(120 * inside[:, 0])
+    assert np.sqrt(np.mean(error**2)) < 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noise", ["Gaussian", "StudentT", "HeteroskedasticGaussian"])
+def test_the_noise_of_many_rows_is_found(noise):
+    x, f, rng = table(1200)
+    spread = {
+        "Gaussian": rng.standard_normal(1200),
+        "StudentT": rng.standard_t(1.5, 1200),
+        "HeteroskedasticGaussian": np.exp(1.5 * x[:, 1]) * rng.standard_normal(1200),
+    }
+    model = GPRegressor(n_inducing=20, max_iter=1500, verbose=False)
+    model.fit(x, f + 0.2 * spread[noise])
+    assert type(model.model_.likelihood).__name__ == noise
+
+
+@pytest.mark.parametrize("estimator", [GPRegressor, GPClassifier])
+def test_who_interrupts_the_first_part_of_a_run_ends_all_of_it(estimator):
+    x, f, _ = table(1200)
+    y = f if estimator is GPRegressor else f > 0
+    timer = threading.Timer(2.0, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    # The first part alone would take hours.
+    model = estimator(max_iter=10**8, verbose=False).fit(x, y)
+    assert model.message_.startswith("interrupted")
+    assert model.n_iter_ < 10**7
+    assert np.isfinite(model.predict(x)).all()
