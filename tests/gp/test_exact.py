@@ -158,12 +158,15 @@ def test_it_ends_when_the_time_is_over_or_it_is_interrupted(tmp_path):
     assert late.history.reason == "the time is over"
     assert np.isfinite(late.params.marginals(x)[0]).all()
 
+    before = signal.getsignal(signal.SIGINT)
+
     def interrupt():
-        time.sleep(0.05)
+        while signal.getsignal(signal.SIGINT) == before:
+            time.sleep(0.001)
         signal.raise_signal(signal.SIGINT)
 
     many = [first] * 200
-    threading.Timer(0.0, interrupt).start()
+    threading.Thread(target=interrupt).start()
     broken = exact.fit(many, x, batch, progress=False, log=tmp_path / "log")
     assert broken.history.reason == "interrupted"
     lines = (tmp_path / "log").read_text().splitlines()

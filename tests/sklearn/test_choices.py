@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -76,6 +77,22 @@ def test_a_large_table_of_few_rows_follows_fine_detail():
     assert np.sqrt(np.mean(error**2)) < 0.05
 
 
+def test_columns_of_one_kind_are_scaled_alike():
+    rng = np.random.default_rng(0)
+    seldom = np.append(np.full(10, 0.5), np.full(10, 0.02))
+    x = (rng.uniform(size=(300, 20)) < seldom).astype(float)
+    y = x[:, :10].sum(1) + 0.1 * rng.standard_normal(300)
+    short = {"max_iter": 20, "n_inducing": 10, "verbose": False}
+    pixels = GPRegressor(**short).fit(x, y)
+    assert np.ptp(pixels.x_scale_) == 0
+    np.testing.assert_allclose(pixels.x_scale_[0] ** 2, x.var(0).mean())
+    huge = GPRegressor(**short).fit(1e300 * x, y)
+    np.testing.assert_allclose(huge.x_scale_, 1e300 * pixels.x_scale_)
+    # Columns that have nothing in common have each its own.
+    mixed = GPRegressor(**short).fit(x * np.arange(1, 21), y)
+    np.testing.assert_allclose(mixed.x_scale_, x.std(0) * np.arange(1, 21))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("noise", ["Gaussian", "StudentT", "HeteroskedasticGaussian"])
 def test_the_noise_of_many_rows_is_found(noise):
@@ -90,12 +107,20 @@ def test_the_noise_of_many_rows_is_found(noise):
     assert type(model.model_.likelihood).__name__ == noise
 
 
+def interrupt_once_heard(before):
+    """As Ctrl-C would, as soon as a run listens."""
+    while signal.getsignal(signal.SIGINT) == before:
+        time.sleep(0.01)
+    time.sleep(0.5)
+    signal.raise_signal(signal.SIGINT)
+
+
 @pytest.mark.parametrize("estimator", [GPRegressor, GPClassifier])
 def test_who_interrupts_the_first_part_of_a_run_ends_all_of_it(estimator):
     x, f, _ = table(1200)
     y = f if estimator is GPRegressor else f > 0
-    timer = threading.Timer(2.0, signal.raise_signal, [signal.SIGINT])
-    timer.start()
+    before = signal.getsignal(signal.SIGINT)
+    threading.Thread(target=interrupt_once_heard, args=[before]).start()
     # The first part alone would take hours.
     model = estimator(max_iter=10**8, verbose=False).fit(x, y)
     assert model.message_.startswith("interrupted")
