@@ -265,7 +265,10 @@ def run(
                 reason = f"over {limit / 60:g} min"
             return row | {"note": reason}
         with np.load(Path(folder) / "answer.npz") as answer:
-            row |= {k: f"{v:.5g}" for k, v in score(answer, data["y_test"]).items()}
+            scores = score(answer, data["y_test"])
+            if not np.isfinite(scores["log_likelihood"]):
+                return row | {"note": "failed: its log-likelihood is not finite"}
+            row |= {k: f"{v:.5g}" for k, v in scores.items()}
             row |= {k: f"{answer[k]:.3g}" for k in ("seconds", "cpu_seconds")}
             return row | {"note": str(answer["note"])}
 

@@ -147,7 +147,7 @@ def gpflow(data: Any, kind: str, seed: int, budget: float) -> Answer:
     latents = num_classes(data) if kind == "classes" else 1
     likelihoods = library.likelihoods
     if kind == "ordinal":
-        edges = np.arange(num_classes(data) + 1.0)
+        edges = np.arange(num_classes(data) - 1.0)
         likelihood = likelihoods.Ordinal(edges - edges.mean())
     elif kind == "classes":
         likelihood = likelihoods.MultiClass(latents)

@@ -77,22 +77,6 @@ def test_a_large_table_of_few_rows_follows_fine_detail():
     assert np.sqrt(np.mean(error**2)) < 0.05
 
 
-def test_columns_of_one_kind_are_scaled_alike():
-    rng = np.random.default_rng(0)
-    seldom = np.append(np.full(10, 0.5), np.full(10, 0.02))
-    x = (rng.uniform(size=(300, 20)) < seldom).astype(float)
-    y = x[:, :10].sum(1) + 0.1 * rng.standard_normal(300)
-    short = {"max_iter": 20, "n_inducing": 10, "verbose": False}
-    pixels = GPRegressor(**short).fit(x, y)
-    assert np.ptp(pixels.x_scale_) == 0
-    np.testing.assert_allclose(pixels.x_scale_[0] ** 2, x.var(0).mean())
-    huge = GPRegressor(**short).fit(1e300 * x, y)
-    np.testing.assert_allclose(huge.x_scale_, 1e300 * pixels.x_scale_)
-    # Columns that have nothing in common have each its own.
-    mixed = GPRegressor(**short).fit(x * np.arange(1, 21), y)
-    np.testing.assert_allclose(mixed.x_scale_, x.std(0) * np.arange(1, 21))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("noise", ["Gaussian", "StudentT", "HeteroskedasticGaussian"])
 def test_the_noise_of_many_rows_is_found(noise):

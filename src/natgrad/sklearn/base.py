@@ -27,7 +27,7 @@ from natgrad.gp.sizes import enough
 from natgrad.gp.stream import absorb
 from natgrad.sklearn import files, summary
 from natgrad.sklearn.convergence import STILL, late_gain
-from natgrad.sklearn.rows import counted, scaled_alike, weighted
+from natgrad.sklearn.rows import counted, weighted
 from natgrad.sklearn.targets import Targets, centre_and_scale
 from natgrad.train.history import History
 from natgrad.train.loop import RECORDS
@@ -127,7 +127,6 @@ class BaseGP(BaseEstimator):
         if len(y) <= self.batch_size:
             X, y, weight = counted(X, y, weight)
         self.x_mean_, self.x_scale_ = centre_and_scale(X, weight)
-        self.x_scale_ = scaled_alike(X, self.x_scale_)
         candidates = self._candidates(y, weight)
         targets = candidates[0]
         self.y_mean_, self.y_scale_ = targets.centre, targets.scale

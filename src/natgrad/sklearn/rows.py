@@ -6,10 +6,6 @@ import numpy as np
 from sklearn.utils.validation import _check_sample_weight
 
 
-ALIKE = 16
-"""How many columns it takes for most of them to be of one kind."""
-
-
 def weighted(
     x: np.ndarray, y: np.ndarray, sample_weight: Any
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -28,20 +24,3 @@ def counted(
     distinct, places = np.unique(rows, axis=0, return_inverse=True)
     weight = np.bincount(places.reshape(-1), weights=weight, minlength=len(distinct))
     return distinct[:, :-1], distinct[:, -1], weight
-
-
-def scaled_alike(x: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """The deviations to divide by, one for all columns if they are of one kind.
-
-    So are pixels, and columns of zeros and ones, by their smallest and largest values.
-    Divided by its own deviation, a pixel that is hardly ever set would outweigh all.
-    """
-    if len(scale) < ALIKE:
-        return scale
-    ends = np.stack([x.min(0), x.max(0)], axis=1)
-    kinds, number = np.unique(ends, axis=0, return_counts=True)
-    low, high = kinds[number.argmax()]
-    if 2 * number.max() <= len(scale) or low == high:
-        return scale
-    unit = max(abs(low), abs(high))  # squares of what is near 1e300 are infinite
-    return np.full_like(scale, unit * np.sqrt((x / unit).var(0).mean()))
