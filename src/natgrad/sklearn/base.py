@@ -26,6 +26,7 @@ from natgrad.gp.means import Zero
 from natgrad.gp.sizes import enough
 from natgrad.gp.stream import absorb
 from natgrad.sklearn import files, summary
+from natgrad.sklearn.beginnings import KERNELS, beginnings
 from natgrad.sklearn.convergence import STILL, late_gain
 from natgrad.sklearn.rows import counted, weighted
 from natgrad.sklearn.targets import Targets, centre_and_scale
@@ -33,12 +34,6 @@ from natgrad.train.history import History
 from natgrad.train.loop import RECORDS
 
 
-KERNELS = {
-    "matern12": kernels.Matern12,
-    "matern32": kernels.Matern32,
-    "matern52": kernels.Matern52,
-    "rbf": kernels.RBF,
-}
 FEWEST, FIRST, MANY = 32, 100, 256
 """How many inducing inputs are tried first, for few rows and for many."""
 
@@ -132,16 +127,20 @@ class BaseGP(BaseEstimator):
         self.y_mean_, self.y_scale_ = targets.centre, targets.scale
         x, y = self._scaled(X), self._standard(y)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        rows = Batch(x, y, weight)
+        rows, fitted = Batch(x, y, weight), None
         if self._is_exact(targets, len(y)):
             # Over within a minute, and so without checkpoints.
             fitted = self._train_exact(rows, targets, options.get("log"))
-        else:
+            is_ended = fitted.history.reason == "interrupted"
+            candidates = [] if is_ended else candidates[1:]
+        if candidates:
             data = Sample(rows, self.batch_size, seed)
-            model, tried = self._start(x, candidates, data, seed)
+            least = -math.inf if fitted is None else fitted.history[-1].objective
+            model, tried = self._start(x, candidates, data, seed, least)
             if tried is not None and tried.history.reason == "interrupted":
-                fitted = tried  # whoever ends the first part of a run means all of it
-            else:
+                # Whoever ends the first part of a run means all of it.
+                fitted = tried if fitted is None else fitted
+            elif model is not None:
                 left = self.minutes and self.minutes - (time.monotonic() - began) / 60
                 left = left and max(left, self.minutes / EXPLORED)
                 fitted = self._train(model, data, seed, minutes=left, **options)
@@ -174,12 +173,12 @@ class BaseGP(BaseEstimator):
 
     def _train_exact(self, rows: Batch, targets: Targets, log: Any) -> Any:
         columns = rows.x.shape[1]
-        beginnings = [
+        begun = [
             exact.Hyperparameters(kernel, targets.likelihood, targets.mean or Zero())
-            for kernel in self._kernels(columns)
+            for kernel in beginnings(self.kernel, columns)
         ]
         return exact.fit(
-            beginnings,
+            begun,
             np.unique(rows.x + 0.0, axis=0),
             filled(rows),
             steps=min(self.max_iter, exact.STEPS),
@@ -188,24 +187,23 @@ class BaseGP(BaseEstimator):
             log=log,
         )
 
-    def _kernels(self, columns: int) -> list[Any]:
-        """Where the kernel may begin: as in the paper, far smoother, far rougher."""
-        if not isinstance(self.kernel, str):
-            return [self.kernel]
-        make, root = KERNELS[self.kernel], np.full(columns, math.sqrt(columns))
-        return [make(root, 2.0), make(3 * root, 10.0), make(root / 10, 1.0)]
-
     def _start(
-        self, x: np.ndarray, candidates: list[Targets], data: Arrays, seed: int
-    ) -> tuple[gp.SparseGP, Any]:
+        self,
+        x: np.ndarray,
+        candidates: list[Targets],
+        data: Arrays,
+        seed: int,
+        least: float,
+    ) -> tuple[gp.SparseGP | None, Any]:
         """A model to train: of the likelihood, and as many inducing inputs, as help.
 
-        And the run that found that out, if there was one.
+        None, if no candidate gets a bound above the `least`. And the run that found
+        that out, if there was one.
         """
         is_auto = self.n_inducing == "auto"
         first = FIRST if len(x) >= MANY else FEWEST
         size = first if isinstance(self.n_inducing, str) else self.n_inducing
-        kernel = self._kernels(x.shape[1])[0]
+        kernel = beginnings(self.kernel, x.shape[1])[0]
         with warnings.catch_warnings():
             if is_auto:
                 warnings.simplefilter("ignore", InputWarning)  # of too few rows
@@ -219,6 +217,8 @@ class BaseGP(BaseEstimator):
             if is_all and len(starts) == 1:
                 return starts[0], None
             best, tried = self._tried(starts, data, seed)
+            if not tried.history[-1].objective > least:
+                return None, tried
             if is_all or tried.history.reason == "interrupted":
                 return best, tried
             return enough(tried.params, data.columns, data.rows, seed), tried

@@ -9,9 +9,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import column_or_1d
 
 from natgrad.errors import InputError
-from natgrad.gp.exact import MOST_ROWS
 from natgrad.sklearn import distribution
-from natgrad.sklearn.base import BaseGP, in_double
+from natgrad.sklearn.base import MANY, BaseGP, in_double
 from natgrad.sklearn.targets import NOISES, Targets, regression
 
 
@@ -24,8 +23,8 @@ class GPRegressor(RegressorMixin, BaseGP):
             "poisson", "negative-binomial"} or a likelihood, default="auto"
         What the targets are: real numbers with equal noise; with outliers; with noise
         that depends on the inputs; positive; between 0 and 1; or counts. "auto" is
-        "gaussian" up to 1,000 rows; of more, short runs tell which of the first three
-        has the highest evidence bound.
+        "gaussian" of less than 256 rows; of more, short runs tell which of the first
+        three has the highest evidence bound.
     kernel : {"matern52", "matern32", "matern12", "rbf"} or a kernel, \
             default="matern52"
         How smooth the function is. Each input has a lengthscale of its own.
@@ -62,7 +61,7 @@ class GPRegressor(RegressorMixin, BaseGP):
         return regression(self.likelihood, y, weight)
 
     def _candidates(self, y: np.ndarray, weight: np.ndarray) -> list[Targets]:
-        if self.likelihood != "auto" or len(y) <= MOST_ROWS:
+        if self.likelihood != "auto" or len(y) < MANY:
             return super()._candidates(y, weight)
         return [regression(noise, y, weight) for noise in NOISES]
 
