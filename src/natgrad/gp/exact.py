@@ -130,7 +130,7 @@ def fit(
     progress: bool = True,
     log: Any = None,
 ) -> Fitted:
-    """Climbs the evidence by L-BFGS, from the best of several hyperparameters.
+    """Climbs the evidence by L-BFGS from several hyperparameters; the highest is kept.
 
     The options are those of `natgrad.train.run`, and it can be ended as that can.
     """
