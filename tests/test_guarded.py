@@ -24,7 +24,7 @@ from natgrad.families import (
     gaussian,
     wishart,
 )
-from natgrad.guarded import FLOOR, HALVINGS, SHARE, UNTESTED, WEIGHT
+from natgrad.guarded import FLOOR, HALVINGS, MARGIN, SHARE, UNTESTED, WEIGHT
 
 
 pytestmark = pytest.mark.slow
@@ -339,6 +339,22 @@ def test_a_short_step_on_a_noisy_loss_is_not_tested():
     for target, tests in ((near, 0), (far, 2)):
         _, state = advance(START, TX.init(START), target, fraction=0.5)
         assert state.tests == tests  # The step itself and the one half as long.
+
+
+@pytest.mark.parametrize("is_noisy", [False, True])
+def test_a_step_on_a_noisy_loss_keeps_from_the_edge_of_the_family(is_noisy):
+    # A precision of 1 that falls by 10 γ: from 0.1 on it is outside.
+    loss = lambda q: -5.0 * (q.covariance().trace() + (q.location() ** 2).sum())
+    tx = natgrad.guarded_ngd(0.5 if is_noisy else 1.0)
+    q = gaussian_at(0.0, 1.0)
+    moved, state = jax.jit(lambda q: step(tx, loss, q, tx.init(q)))(q)
+    edge = 1 / 8
+    assert state.step_size == (edge / MARGIN if is_noisy else edge / 2)
+    assert moved.is_inside()
+    path = q.path(jax.grad(loss)(q))
+    assert not path(jnp.asarray(edge)).is_inside()
+    if is_noisy:
+        assert path(MARGIN / 2 * state.step_size).is_inside()
 
 
 def test_nothing_is_tested_at_the_minimum():

@@ -12,7 +12,9 @@ still falls, because a loss that is far from conjugate lets long steps pass by a
 For a conjugate model the two sides are equal at γ = 1 and c = 1, and no shorter step is
 better, so the exact step is taken. On a minibatch, a step within one nat of where it
 began is taken untested; a loss without noise is tested to the end, or it would circle
-its minimum at that distance. Where the constants come from is in docs/guarded.md.
+its minimum at that distance. On a minibatch, if a step leaves the family, none is taken
+that ends just inside, where a variance may be anything: one of four times the length
+has to stay inside as well. Where the constants come from is in docs/guarded.md.
 """
 
 import math
@@ -37,6 +39,9 @@ UNTESTED = 1.0
 
 WEIGHT = 1.5
 """γ = w/(w + t) at step t of a noisy loss: sites of step t weigh t^(w − 1) in q."""
+
+MARGIN = 8
+"""How many times shorter than one that left the family a step on a noisy loss is."""
 
 HALVINGS = 100
 """How often a step is halved before q is left as it is."""
@@ -64,7 +69,10 @@ class GuardedState(NamedTuple):
 
 
 class _Trial(NamedTuple):
-    """A search along halves of the first step, and the best that passed so far."""
+    """A search along halves of the first step, and the best that passed so far.
+
+    `edge` is the shortest step that left the family.
+    """
 
     size: Array
     tries: Array
@@ -74,6 +82,7 @@ class _Trial(NamedTuple):
     best_size: Array
     best_value: Array
     best_update: Any
+    edge: Array
 
 
 def guarded_ngd(
@@ -227,6 +236,8 @@ def _search(
         # What `optax.apply_updates` will make of it, rounding and all.
         there = jax.tree.map(jnp.add, start, update)
         is_inside = jnp.stack([q.is_inside().all() for q in there]).all()
+        edge = jnp.where(is_inside, trial.edge, size)
+        is_inside &= ~is_noisy | (MARGIN * size <= edge)
         # Without noise all is tested but what rounding hides, which is not halved on:
         # a step of this divergence changes the loss by about divergence / size.
         nearness = jnp.where(is_noisy, UNTESTED, jnp.minimum(size * slack, UNTESTED))
@@ -254,6 +265,7 @@ def _search(
             best_size=choose(size, trial.best_size),
             best_value=choose(value_there, trial.best_value),
             best_update=jax.tree.map(choose, update, trial.best_update),
+            edge=edge,
         )
 
     zero, false = jnp.zeros((), int), jnp.zeros((), bool)
@@ -266,6 +278,7 @@ def _search(
         best_size=jnp.zeros_like(size),
         best_value=jnp.full_like(value, jnp.nan),
         best_update=jax.tree.map(jnp.zeros_like, start),
+        edge=jnp.full_like(size, jnp.inf),
     )
     return lax.while_loop(going, body, first)
 

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from natgrad.cli import common
+from natgrad.reproduce import NAMES
 from natgrad.runs import LIKELIHOODS, NULLS
 
 
@@ -228,16 +229,46 @@ def info(model: str, is_json: bool) -> None:
 
 @cli.command()
 @click.argument("name", required=False)
+@click.option("--fetch", is_flag=True, help="Download it, unless it is there.")
 @json_option
 @_with_debug
-def datasets(name: str | None, is_json: bool) -> None:
-    """List known data sets, or say where one is.
+def datasets(name: str | None, fetch: bool, is_json: bool) -> None:
+    """List known data sets, say where one is, or download it.
 
-    They are looked for in the folder NATGRAD_DATA, or in one for caches.
+    They are looked for in the folder NATGRAD_DATA, or in one for caches. They come
+    from UCI, OpenML or Keras; or from NATGRAD_MIRROR, the address of a folder.
     """
+    if fetch and name is None:
+        raise click.UsageError("NAME is missing: which data set is to be fetched?")
+
     from natgrad.cli import sets
 
+    if fetch and name is not None:
+        sets.fetch(name)
     sets.show(name, is_json)
+
+
+@cli.command()
+@click.argument("name", type=click.Choice(NAMES), metavar="NAME")
+@click.option("--quick", "is_quick", is_flag=True, help="A small form, in a minute.")
+@click.option(
+    "--out",
+    type=FOLDER,
+    default="paper",
+    show_default=True,
+    help="The folder for results and pictures.",
+)
+@_with_debug
+def reproduce(name: str, is_quick: bool, out: Path) -> None:
+    """Run an experiment of the paper, and draw its figure.
+
+    NAME is one of fig1 to fig7; text, for what the paper says without a figure;
+    claims, for what it claims beside what was found; or all. Runs that are in the
+    folder are not made again, so that after Ctrl-C the same command goes on.
+    """
+    from natgrad.cli import paper
+
+    paper.reproduce(name, out, is_quick)
 
 
 @cli.command()

@@ -30,12 +30,13 @@ EXTRAS = {
     "onnx": ("onnx", "onnx"),
     "tensorboard": ("tensorboardX", "tensorboardX"),
     "mlflow": ("mlflow-skinny", "mlflow"),
+    "reproduce": ("pandas", "pandas"),
 }
 """What each extra of natgrad brings: a package, and the module that is in it."""
 
 VARIABLES = (
     *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "XLA_FLAGS", "JAX_PLATFORMS"),
-    *("JAX_ENABLE_X64", "JAX_COMPILATION_CACHE_DIR", "NATGRAD_DATA"),
+    *("JAX_ENABLE_X64", "JAX_COMPILATION_CACHE_DIR", "NATGRAD_DATA", "NATGRAD_MIRROR"),
 )
 TOLERANCE = 1e-10
 

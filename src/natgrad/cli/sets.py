@@ -26,6 +26,13 @@ def show(name: str | None, is_json: bool) -> None:
     give(all_of_them, is_json, "\n".join(lines))
 
 
+def fetch(name: str) -> None:
+    """Downloads a data set, unless it is there."""
+    was_there = datasets.path(name).is_file()
+    file = datasets.fetch(name)
+    say(f"{file} was there already" if was_there else f"{file} fetched")
+
+
 def described(name: str) -> dict[str, Any]:
     """What is known of a data set, and whether it is there."""
     if name == "motorcycle":
@@ -39,16 +46,18 @@ def described(name: str) -> dict[str, Any]:
             "high": 75.0,
             "note": "comes with natgrad; B. W. Silverman (1985)",
             "sources": [],
+            "is_fetchable": False,
             "path": str(datasets.motorcycle_path()),
             "is_there": True,
         }
     known = datasets.describe(name)
     fields = dataclasses.asdict(known)
-    for field in ("file", "uci", "openml"):
+    for field in ("content", "uci", "openml", "download", "file"):
         del fields[field]
     place = datasets.path(name)
     return fields | {
         "sources": known.sources,
+        "is_fetchable": known.is_fetchable,
         "path": str(place),
         "is_there": place.is_file(),
     }

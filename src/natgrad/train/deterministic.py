@@ -36,13 +36,14 @@ def line_search(
     family or the loss is not finite, the loss counts as infinite. If no step lowers it,
     the size is 0.
     """
-    at = jax.jit(lambda params, direction, size: _moved(params, direction, size, loss))
-    evaluations = 0
+    # Of one loss it is the same compiled function, however many searches there are.
+    value_at, evaluations = jax.jit(loss), 0
 
     def value(log_size: float) -> float:
         nonlocal evaluations
         evaluations += 1
-        found = float(at(params, direction, 10.0**log_size))
+        there, is_inside = _moved(params, direction, 10.0**log_size)
+        found = float(value_at(there)) if is_inside else math.inf
         return found if math.isfinite(found) else math.inf
 
     import scipy.optimize
@@ -58,7 +59,7 @@ def line_search(
     log_size, lowest = grid[best], values[best]
     if narrowed.fun < lowest:
         log_size, lowest = narrowed.x, narrowed.fun
-    here = float(loss(params))
+    here = float(value_at(params))
     if not lowest < here:
         return Searched(0.0, params, here, evaluations)
     size = 10.0**log_size
@@ -134,7 +135,8 @@ def _stepped(params: Any, direction: Any, size: Any) -> Any:
     return jax.tree.map(move, params, direction)
 
 
-def _moved(params: Any, direction: Any, size: Any, loss: Callable[[Any], Any]) -> Any:
-    """The loss after a step, infinite where a distribution has left its family."""
+@jax.jit
+def _moved(params: Any, direction: Any, size: Any) -> tuple[Any, Any]:
+    """Where a step leads, and whether no distribution has left its family there."""
     there = _stepped(params, direction, size)
-    return jnp.where(all_inside(there), loss(there), jnp.inf)
+    return there, all_inside(there)

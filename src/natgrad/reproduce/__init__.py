@@ -1,0 +1,207 @@
+"""The experiments of Salimbeni, Eleftheriadis and Hensman (2018), from one command.
+
+A figure is a module with `configs`, what is to be run; `run`, the result of one; and
+`draw`, the pictures. `text` is what the paper says without a figure.
+"""
+
+import datetime
+import tempfile
+import time
+from collections.abc import Iterable
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+from natgrad.errors import InputError
+from natgrad.reproduce.store import Config, Store
+
+
+FIGURES = ("fig1", "fig2", "fig3", "fig4", "fig5", "fig6", "fig7", "readings", "text")
+NAMES = (*FIGURES, "claims", "all")
+PACKAGES = ("pandas", "pyarrow", "matplotlib")
+
+HEAD = """\
+| | command | runs | splits | iterations | time | versions |
+|---|---|---|---|---|---|---|
+"""
+
+
+def reproduce(name: str, folder: Path, is_quick: bool = False) -> list[Path]:
+    """Makes the runs of a figure that are missing, and draws it; all files written.
+
+    `claims` is what the paper claims beside what was found, and `all` is every figure
+    and then the claims. The files of quick forms have names of their own.
+    """
+    if name not in NAMES:
+        raise InputError(f"there is no {name!r} to reproduce, but {', '.join(NAMES)}")
+    figures = [figure for figure in FIGURES if name in (figure, "all")]
+    check_packages()
+    check_data(figures, folder, is_quick)
+    folder.mkdir(parents=True, exist_ok=True)
+    written: list[Path] = []
+    for figure in figures:
+        table = compute(figure, folder, is_quick)
+        written.append(store_of(figure, folder, is_quick).path)
+        written += draw(figure, table, folder, is_quick)
+        made(folder)
+    if figures:
+        written.append(folder / "made.md")
+    if name in ("claims", "all"):
+        text = module("claims").table(folder, is_quick)
+        written.append(_write(folder / f"claims{_end(is_quick)}.md", text))
+    return written
+
+
+def check_data(figures: Iterable[str], folder: Path, is_quick: bool = False) -> None:
+    """Raises if a data set is not there that a missing run needs."""
+    from natgrad import datasets
+
+    needed: dict[str, None] = {}
+    for name in figures:
+        store = store_of(name, folder, is_quick)
+        missing = store.missing(module(name).configs(is_quick, store))
+        needed |= dict.fromkeys(
+            config["data"] for config in missing if "data" in config
+        )
+    absent = [name for name in needed if not datasets.path(name).is_file()]
+    if absent:
+        first, *others = absent
+        also = f"; {', '.join(others)} are not there either" if others else ""
+        what_to_do = datasets.absent(datasets.describe(first), datasets.path(first))
+        raise InputError(what_to_do + also)
+
+
+def check_packages() -> None:
+    """Raises if a package is not there that all experiments need."""
+    for package in PACKAGES:
+        if util.find_spec(package) is None:
+            raise ImportError(
+                f'the experiments need {package}: pip install "natgrad[reproduce]"'
+            )
+
+
+def compute(name: str, folder: Path, is_quick: bool = False) -> Any:
+    """Makes the runs of a figure that are not there yet; the table of all of them.
+
+    What is to be run may depend on what was found: it is asked again until nothing is
+    missing.
+    """
+    import jax
+    from tqdm.auto import tqdm
+
+    store, experiment = store_of(name, folder, is_quick), module(name)
+    while True:
+        configs = list(experiment.configs(is_quick, store))
+        missing = store.missing(configs)
+        if not missing:
+            return store.of(configs)
+        there: Any = {"initial": len(configs) - len(missing), "total": len(configs)}
+        with tqdm(missing, desc=name, dynamic_ncols=True, **there) as bar:
+            for config in bar:
+                bar.set_postfix_str(described(config))
+                began = time.monotonic()
+                with jax.enable_x64(True):
+                    columns = experiment.run(config)
+                store.put(config, columns, time.monotonic() - began)
+
+
+def draw(name: str, table: Any, folder: Path, is_quick: bool = False) -> list[Path]:
+    """Draws a figure; its pictures take their places once they are complete."""
+    with tempfile.TemporaryDirectory(dir=folder) as draft:
+        drawn = module(name).draw(table, Path(draft))
+        named = lambda path: f"{path.stem}{_end(is_quick)}{path.suffix}"
+        return [path.replace(folder / named(path)) for path in drawn]
+
+
+def made(folder: Path) -> Path:
+    """Writes how each table in a folder was made: runs, time, versions."""
+    rows = []
+    for is_quick in (False, True):
+        for name in FIGURES:
+            store = store_of(name, folder, is_quick)
+            if store.path.is_file():
+                cells = _made(name, store, is_quick)
+                rows.append(f"| {' | '.join(cells)} |\n")
+    return _write(folder / "made.md", HEAD + "".join(rows))
+
+
+def module(name: str) -> Any:
+    """The experiment of a figure, or the claims."""
+    from natgrad.reproduce import (
+        claims,
+        fig1,
+        fig2,
+        fig3,
+        fig4,
+        fig5,
+        fig6,
+        fig7,
+        readings,
+        text,
+    )
+
+    known = (claims, fig1, fig2, fig3, fig4, fig5, fig6, fig7, readings, text)
+    return {each.__name__.rpartition(".")[2]: each for each in known}[name]
+
+
+def store_of(name: str, folder: Path, is_quick: bool = False) -> Store:
+    """Where the results of a figure are kept; those of quick forms by themselves."""
+    return Store(folder / f"{name}{_end(is_quick)}.parquet")
+
+
+def described(config: Config) -> str:
+    """What a run is, in a few words."""
+    names = (
+        "what",
+        "data",
+        "likelihood",
+        "split",
+        "parameterization",
+        "method",
+        "rate",
+    )
+    told = [config.get(name) for name in names]
+    return " ".join(str(value) for value in told if value is not None)
+
+
+def _end(is_quick: bool) -> str:
+    return "-quick" if is_quick else ""
+
+
+def _write(path: Path, text: str) -> Path:
+    from natgrad.data import tables
+
+    with tables.replacing(path) as draft:
+        draft.write_text(text, "utf-8")
+    return path
+
+
+def _made(name: str, store: Store, is_quick: bool) -> list[str]:
+    """A row of the table in `made.md`, of the runs that the figure is drawn from."""
+    configs = list(module(name).configs(is_quick, store))
+    missing = store.missing(configs)
+    # The time of a run stands in each of its rows.
+    runs = store.of(configs).drop_duplicates("run")
+    there = [config for config in configs if config not in missing]
+    steps = {config.get("steps", config.get("iterations")) for config in there}
+    return [
+        name,
+        f"`natgrad reproduce {name}{' --quick' if is_quick else ''}`",
+        f"{len(runs):,}" + (f" of {len(configs):,}" if missing else ""),
+        _splits(there),
+        ", ".join(f"{number:,}" for number in sorted(steps - {None})),
+        str(datetime.timedelta(seconds=round(runs.took.sum()))) if len(runs) else "",
+        "; ".join(sorted(set(runs.versions))) if len(runs) else "",
+    ]
+
+
+def _splits(configs: Iterable[Config]) -> str:
+    """Which splits there are; by data set, where not all have the same."""
+    found: dict[str, set[int]] = {}
+    for config in configs:
+        if "split" in config:
+            found.setdefault(config["data"], set()).add(config["split"])
+    told = {name: ", ".join(map(str, sorted(found[name]))) for name in found}
+    if len(set(told.values())) == 1:
+        return next(iter(told.values()))
+    return "; ".join(f"{name} {splits}" for name, splits in told.items())

@@ -1,0 +1,150 @@
+"""Curves of runs on batches: which are shown, and how."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from natgrad.reproduce import style
+from natgrad.reproduce.stochastic import Run
+from natgrad.reproduce.store import Store
+
+
+RATES = tuple(10.0**-k for k in range(7))
+
+
+def ended(table: Any) -> Any:
+    """The last row of each run."""
+    return table.sort_values("iteration").groupby("run").tail(1)
+
+
+def is_stable(run: Any) -> bool:
+    """Whether all losses were finite, and the bound ended about as high as it ever was.
+
+    That is above where it began, and within half a nat per row of the highest look.
+    """
+    bound = run.sort_values("iteration").bound
+    is_kept = bound.iloc[-1] > max(bound.iloc[0], bound.max() - 0.5)
+    return bool(run.not_finite.max() == 0 and is_kept)
+
+
+def stable_rates(search: Any) -> dict[tuple[str, str], float]:
+    """For each set and method of a search the largest rate that is stable."""
+    found: dict[tuple[str, str], float] = {}
+    for (data, method, rate), run in search.groupby(["data", "method", "rate"]):
+        if is_stable(run):
+            found[data, method] = max(rate, found.get((data, method), 0.0))
+    return found
+
+
+def searched(
+    bases: Iterable[Run], rates: Sequence[float], splits: int, store: Store
+) -> Iterable[Run]:
+    """Adam and GD: at all rates on the first split, on others the largest stable one.
+
+    That is the paper's search; it does not say on which rows it was made.
+    """
+    bases = list(bases)
+    search = [
+        base.but(method=method, rate=rate)
+        for base in bases
+        for method in ("Adam", "GD")
+        for rate in rates
+    ]
+    yield from search
+    configs = [run.config() for run in search]
+    if store.missing(configs):
+        return
+    stable = stable_rates(store.of(configs))
+    for base in bases:
+        for method in ("Adam", "GD"):
+            if rate := stable.get((base.data, method)):
+                for split in range(1, splits):
+                    yield base.but(method=method, rate=rate, split=split)
+
+
+def with_stable_rates(table: Any) -> Any:
+    """The rows to draw: of Adam and GD, those of the largest stable rate."""
+    is_searched = table.method.isin(["Adam", "GD"])
+    rates = stable_rates(table[is_searched & (table.split == 0)])
+    keys = zip(table.data, table.method, strict=True)
+    rate = np.array([rates.get(key, np.nan) for key in keys])
+    return table[~is_searched | (table.rate == rate)]
+
+
+def named(table: Any, are_rates_told: bool = False) -> Any:
+    """With a column `label`: what a curve is called."""
+
+    def label(method: str, is_joint: bool, rate: float) -> str:
+        if method == "natgrad":
+            return "natgrad's default"
+        told = f" {rate:g}" if are_rates_told else ""
+        beside = " + Adam" if is_joint and method in ("NGD", "guarded") else ""
+        return f"{method}{beside}{told}"
+
+    columns = (table.method, table.is_joint, table.rate)
+    return table.assign(label=[label(*row) for row in zip(*columns, strict=True)])
+
+
+TOLD = {
+    "gap": "nats per row to the best",
+    "bound": "bound, nats per row",
+    "test": "test log density",
+    "error": "test error",
+    "iteration": "iteration",
+    "seconds": "CPU seconds",
+}
+
+
+def draw(
+    table: Any,
+    columns: Mapping[str, Any],
+    rows: Sequence[tuple[str, str]],
+    path: Path,
+    room: float = 1.0,
+    floor: float = 1e-6,
+) -> Path:
+    """A column of pictures for each part of a table; a row is (value, against).
+
+    A gap is what the bound misses of the best that any run found in that split; what is
+    nearer than `floor` is drawn there. The band is of all splits.
+    """
+    with style.paper() as pyplot:
+        size = (2.4 * len(columns) + room, 1.9 * len(rows) + 0.4)
+        figure, axes = pyplot.subplots(
+            len(rows), len(columns), figsize=size, squeeze=False, layout="constrained"
+        )
+        for place, (title, chosen) in enumerate(columns.items()):
+            shown = table[chosen]
+            for ax, (value, against) in zip(axes[:, place], rows, strict=True):
+                for label, runs in shown.groupby("label"):
+                    x, y = _values(runs, shown, value, against)
+                    y = np.maximum(y, floor) if value == "gap" else y
+                    style.band(ax, x, y, label)
+                ax.set_xscale("log")
+                ax.set_xlabel(TOLD[against])
+                if value in ("gap", "error"):
+                    ax.set_yscale("log")
+                else:
+                    style.above(ax, shown.groupby("label")[value].max().min())
+            axes[0, place].set_title(title)
+        for ax, (value, _) in zip(axes[:, 0], rows, strict=True):
+            ax.set_ylabel(TOLD[value])
+        figure.canvas.draw()
+        for ax in axes[:, -1]:
+            style.label_ends(ax)
+        figure.savefig(path)
+        pyplot.close(figure)
+    return path
+
+
+def _values(runs: Any, shown: Any, value: str, against: str) -> Any:
+    """Where the iterations are, and a row of values for each split."""
+    best = shown.groupby("split").bound.max()
+    ordered = [run.sort_values("iteration")[1:] for _, run in runs.groupby("split")]
+    x = np.median([run[against].to_numpy() for run in ordered], axis=0)
+    if value != "gap":
+        return x, np.stack([run[value].to_numpy(float) for run in ordered])
+    gaps = [best[run.split.iloc[0]] - run.bound.to_numpy() for run in ordered]
+    return x, np.stack(gaps)

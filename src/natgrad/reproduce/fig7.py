@@ -1,0 +1,46 @@
+"""Figure 7: mnist, ten latent functions, robust-max, batches of 1,024 images."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from natgrad.reproduce import curves
+from natgrad.reproduce.stochastic import Run, run as run
+from natgrad.reproduce.store import Config, Store
+
+
+SCHEDULE = (1e-6, 0.02, 2000)
+RATES = (0.01, 0.001)
+STEPS = 5000
+LIMIT = 500
+
+
+def configs(is_quick: bool, store: Store) -> Iterator[Config]:
+    """Five runs; quick, on few images, as all of them take a minute to look at."""
+    limit = {"limit": LIMIT} if is_quick else {}
+    for told in _runs(is_quick):
+        yield told.config() | limit
+
+
+def _runs(is_quick: bool) -> Iterator[Run]:
+    steps, number, rows = (4, 2, 128) if is_quick else (STEPS, 18, 1024)
+    base = Run(
+        *("fig7", "mnist", "robust-max", 0, "Adam", steps),
+        rate=0.01,
+        rows=rows,
+        checks=number,
+    )
+    yield base.with_schedule(*SCHEDULE)
+    yield base.but(method="guarded")
+    yield base.but(method="natgrad", rate=None)
+    for rate in RATES:
+        yield base.but(rate=rate)
+
+
+def draw(table: Any, folder: Path) -> list[Path]:
+    shown = curves.named(table, are_rates_told=True)
+    rows = [("test", "iteration"), ("error", "iteration"), ("bound", "seconds")]
+    columns = {"mnist, robust-max": np.ones(len(shown), bool)}
+    return [curves.draw(shown, columns, rows, folder / "fig7.png", room=1.6)]
