@@ -131,12 +131,7 @@ def draw(
             axes[0, place].set_title(title)
         for ax, (value, _) in zip(axes[:, 0], rows, strict=True):
             ax.set_ylabel(TOLD[value])
-        figure.canvas.draw()
-        for ax in axes[:, -1]:
-            style.label_ends(ax)
-        figure.savefig(path)
-        pyplot.close(figure)
-    return path
+        return style.saved(figure, axes, path)
 
 
 def _values(runs: Any, shown: Any, value: str, against: str) -> Any:

@@ -152,12 +152,7 @@ def _picture(table: Any, parameterizations: tuple[str, ...], path: Path) -> Path
             below.set_xlabel("iteration")
         axes[0, 0].set_ylabel("nats below the best bound")
         axes[1, 0].set_ylabel("best step size")
-        figure.canvas.draw()
-        for ax in axes[:, -1]:
-            style.label_ends(ax)
-        figure.savefig(path)
-        pyplot.close(figure)
-    return path
+        return style.saved(figure, axes, path)
 
 
 FLOOR = 1e-7

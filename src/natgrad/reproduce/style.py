@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,18 @@ def above(ax: Any, lowest: float) -> None:
     """Leaves out what is far below where all curves come to."""
     bottom, top = ax.get_ylim()
     ax.set_ylim(max(bottom, lowest - 1.5 * max(top - lowest, 0.1)), top)
+
+
+def saved(figure: Any, axes: np.ndarray, path: Path) -> Path:
+    """Names the lines beside the last column, writes the picture, and lets it go."""
+    from matplotlib import pyplot
+
+    figure.canvas.draw()
+    for ax in axes[:, -1]:
+        label_ends(ax)
+    figure.savefig(path)
+    pyplot.close(figure)
+    return path
 
 
 def label_ends(ax: Any, gap: float = 0.075) -> None:
