@@ -1,9 +1,24 @@
 """Several processes, on one host or many, as one."""
 
 import os
-from typing import NamedTuple
+import sys
+import traceback
+from typing import Any, NamedTuple
 
-from natgrad.errors import InputError
+from natgrad.errors import InputError, PeerError
+
+
+LOST, STUCK = 17, 18
+"""What a process exits with when another was lost, or when it was stuck itself."""
+
+HEARTBEAT, PATIENCE = 30.0, 300.0
+"""Seconds until a silent process counts as lost, and one that takes no step as stuck.
+
+NATGRAD_HEARTBEAT_SECONDS and NATGRAD_PATIENCE_SECONDS are others.
+"""
+
+STARTING = 300
+"""Seconds that all processes have to come together."""
 
 
 class Place(NamedTuple):
@@ -11,6 +26,72 @@ class Place(NamedTuple):
 
     process: int
     processes: int
+
+
+def start() -> Place:
+    """Joins the processes that a launcher has started, so that they train as one.
+
+    It is called first of all, before JAX is used. Who they are is what `place` says;
+    the first one's address is NATGRAD_COORDINATOR, host:port, or what JAX finds out
+    under Slurm and Open MPI. A single process is left as it is.
+
+    From here on an error that nobody catches ends the process at once, and with it all
+    others, each with a code that is not 0: a launcher can start them again.
+    """
+    here = place()
+    if here.processes == 1:
+        return here
+    import jax
+    from jax.experimental import multihost_utils
+
+    seconds = int(_seconds("NATGRAD_HEARTBEAT_SECONDS", HEARTBEAT))
+    options: dict[str, Any] = {
+        "initialization_timeout": STARTING,
+        "heartbeat_timeout_seconds": seconds,
+        "shutdown_timeout_seconds": seconds,
+    }
+    address = os.environ.get("NATGRAD_COORDINATOR")
+    if address is not None:
+        options |= {
+            "coordinator_address": address,
+            "num_processes": here.processes,
+            "process_id": here.process,
+        }
+        # Or it would listen to everybody on the network.
+        if here.process == 0:
+            options["coordinator_bind_address"] = address
+    elif "NATGRAD_NUM_PROCESSES" in os.environ:
+        raise InputError(
+            f"this is process {here.process} of {here.processes}, and where the first "
+            "one is is not known: set NATGRAD_COORDINATOR to its host:port"
+        )
+    sys.excepthook = _last_words
+    jax.distributed.initialize(**options)
+    if jax.process_count() != here.processes:
+        raise InputError(
+            f"JAX knows of {jax.process_count()} processes, and the launcher of "
+            f"{here.processes}; was JAX used before natgrad.distributed.start()?"
+        )
+    # The first collective of all has a fixed limit of 30 seconds on CPUs, which
+    # compiling the first step may exceed.
+    multihost_utils.sync_global_devices("natgrad")
+    return here
+
+
+def leave(code: int) -> None:
+    """Ends this process at once if it is one of several, and so all of them.
+
+    An ordinary exit would wait for the others, which may wait for this one.
+    """
+    if _is_started():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def patience() -> float:
+    """Seconds without a step after which a process of several is taken for stuck."""
+    return _seconds("NATGRAD_PATIENCE_SECONDS", PATIENCE)
 
 
 def place() -> Place:
@@ -31,6 +112,27 @@ def place() -> Place:
         if process in os.environ and processes in os.environ:
             return _checked(os.environ[process], os.environ[processes])
     return Place(0, 1)
+
+
+def _is_started() -> bool:
+    import jax
+
+    return jax.distributed.is_initialized() and jax.process_count() > 1
+
+
+def _last_words(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    traceback.print_exception(kind, error, trace)
+    leave(LOST if isinstance(error, PeerError) else 1)
+
+
+def _seconds(name: str, default: float) -> float:
+    try:
+        seconds = float(os.environ.get(name, default))
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise InputError(f"{name} is {os.environ[name]!r}; it should be above 0")
+    return seconds
 
 
 def _checked(process: str, processes: str) -> Place:

@@ -21,6 +21,10 @@ class FitError(NatgradError, RuntimeError):
     history: Any = None
 
 
+class PeerError(NatgradError, RuntimeError):
+    """Another process of the same run was lost, and so the run is over."""
+
+
 class CheckpointError(NatgradError, OSError):
     """A checkpoint that could not be written, or none that could be read.
 

@@ -203,9 +203,13 @@ def _is_pattern(path: str) -> bool:
 def _expression(pattern: str) -> str:
     """A pattern of files as a regular expression; `**/` is any folders."""
     known = {"**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
-    parts = re.split(r"(\*\*/|\*|\?|\[[^]]+\])", pattern)
-    kept = lambda part: part.replace("[!", "[^") if part[:1] == "[" else re.escape(part)
-    return "".join(known.get(part, kept(part)) for part in parts)
+
+    def meant(part: str) -> str:
+        if part.startswith("["):
+            return part.replace("[!", "[^")
+        return known.get(part, re.escape(part))
+
+    return "".join(map(meant, re.split(r"(\*\*/|\*|\?|\[[^]]+\])", pattern)))
 
 
 class _named:

@@ -14,6 +14,7 @@ from natgrad.families.gaussian import Moments
 from natgrad.gp.sparse import Projection, SparseGP, projected_elbo
 from natgrad.linalg import Full
 from natgrad.optim import on_hyperparameters
+from natgrad.train.mesh import ALONE, Across
 from natgrad.train.rules import Rule, all_finite, kept_unless
 
 
@@ -44,7 +45,11 @@ def alternating(
         return AlternatingState(natural.init(model.posterior), ordinary.init(model))
 
     def step(
-        model: Any, state: AlternatingState, batch: Batch, **extra: Any
+        model: Any,
+        state: AlternatingState,
+        batch: Batch,
+        across: Across = ALONE,
+        **extra: Any,
     ) -> tuple[SparseGP, AlternatingState, Float[Array, ""]]:
         q = model.posterior
         rows, pull_back = jax.vjp(lambda model: model.project(batch.x), model)
@@ -55,8 +60,9 @@ def alternating(
         def with_posterior(q: Any) -> Any:
             return eqx.tree_at(lambda model: model.posterior, model, q)
 
-        loss_of_q = lambda q: loss(with_posterior(q), rows)
-        value, grad = jax.value_and_grad(loss_of_q)(q)
+        of_part = lambda q: loss(with_posterior(q), rows)
+        loss_of_q = lambda q: across.mean(of_part(q))
+        value, grad = across.mean(jax.value_and_grad(of_part)(q))
         seen = {"value": value, "grad": grad, "value_fn": loss_of_q}
         rest = _without_posterior(model)
         updates, natural_state = natural.update(
@@ -64,6 +70,9 @@ def alternating(
         )
         moved = with_posterior(optax.apply_updates(q, updates))
         grads = _hyperparameter_gradient(loss, moved, rows, pull_back)
+        # What q has there is zero, and need not be sent.
+        still, grads = grads.posterior, across.mean(_without_posterior(grads))
+        grads = eqx.tree_at(_posterior, grads, still, is_leaf=lambda x: x is None)
         updates, ordinary_state = ordinary.update(grads, state.ordinary, moved, **extra)
         moved = optax.apply_updates(moved, updates)
         there = (moved, AlternatingState(natural_state, ordinary_state))
@@ -93,5 +102,9 @@ def _hyperparameter_gradient(
     return jax.tree.map(jnp.add, direct, pull_back(slopes)[0])
 
 
+def _posterior(model: SparseGP) -> Any:
+    return model.posterior
+
+
 def _without_posterior(model: SparseGP) -> SparseGP:
-    return eqx.tree_at(lambda model: model.posterior, model, None)
+    return eqx.tree_at(_posterior, model, None)

@@ -3,24 +3,31 @@
 import contextlib
 import errno
 import json
-import logging
 import math
 import os
 import shutil
 import socket
-import warnings
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, Protocol, runtime_checkable
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from natgrad.errors import CheckpointError, CheckpointWarning, InputError
+from natgrad.errors import CheckpointError, InputError
 from natgrad.train import manifest as manifests
-from natgrad.train.snapshot import Checkpoint, Leaf, described
+from natgrad.train.snapshot import Checkpoint, described
+from natgrad.train.storage import (
+    as_tree,
+    by_itself,
+    first_whole,
+    orbax,
+    quiet,
+    reason,
+    said_of_damage,
+    steps_in,
+)
 
 
 # Bytes that a checkpoint takes beside its arrays.
@@ -49,6 +56,25 @@ class Checkpoints(Protocol):
         ...
 
 
+class Followed:
+    """Checkpoints in a folder that another process of the same run writes."""
+
+    def __init__(self, folder: str | os.PathLike) -> None:
+        self._folder = Path(folder).absolute()
+
+    def save(self, *_: Any) -> None:
+        return
+
+    def latest(self) -> Checkpoint | None:
+        steps = sorted(steps_in(self._folder), reverse=True)
+        found, damaged = first_whole(self._folder, steps)
+        said_of_damage(self._folder, found, damaged)
+        return found
+
+    def close(self) -> None:
+        return
+
+
 class OrbaxCheckpoints:
     """Checkpoints in a folder, written by Orbax in the background.
 
@@ -62,7 +88,7 @@ class OrbaxCheckpoints:
     def __init__(self, folder: str | os.PathLike, keep: int = 3) -> None:
         if keep < 1:
             raise InputError(f"keep is {keep}; at least 1 checkpoint must be kept")
-        _orbax()
+        orbax()
         self._folder = Path(folder).absolute()
         self._keep = keep
         self._drafts = self._folder / "unfinished"
@@ -78,7 +104,7 @@ class OrbaxCheckpoints:
                 raise
             except OSError as error:
                 raise CheckpointError(
-                    f"{self._folder} cannot hold checkpoints: {_reason(error)}"
+                    f"{self._folder} cannot hold checkpoints: {reason(error)}"
                 ) from error
             undo.pop_all()
         # Orbax runs in a thread of its own: a save then blocks for a copy only, and a
@@ -131,7 +157,7 @@ class OrbaxCheckpoints:
 
     def latest(self) -> Checkpoint | None:
         self._settle()
-        return self._first_whole(sorted(self._steps(), reverse=True))
+        return self._first_whole(sorted(steps_in(self._folder), reverse=True))
 
     def best(self) -> Checkpoint | None:
         """The checkpoint with the highest score, or None if none has a score."""
@@ -151,7 +177,7 @@ class OrbaxCheckpoints:
         if error is not None:
             raise CheckpointError(
                 f"the checkpoint of step {step} could not be written to "
-                f"{self._folder}: {_reason(error)}"
+                f"{self._folder}: {reason(error)}"
             ) from error
 
     def close(self) -> None:
@@ -168,7 +194,7 @@ class OrbaxCheckpoints:
         self.wait()
 
     def _write(self, manifest: dict[str, Any], values: list[np.ndarray]) -> None:
-        ocp = _orbax()
+        ocp = orbax()
         step = manifest["step"]
         draft = self._drafts / str(step)
         needed = sum(value.nbytes for value in values)
@@ -178,17 +204,20 @@ class OrbaxCheckpoints:
             left = f"it needs {needed + MARGIN:,} bytes, and {free:,} are free"
             raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {left}")
         try:
-            with _quiet():
+            with quiet():
                 if self._manager is None:
                     self._start_afresh()
                     # Which steps stay is decided here, by their manifests: Orbax may
                     # count a step that it failed to finish.
                     options = ocp.CheckpointManagerOptions(
-                        enable_async_checkpointing=False, save_root_metadata=False
+                        enable_async_checkpointing=False,
+                        save_root_metadata=False,
+                        create=False,
+                        multiprocessing_options=by_itself(ocp),
                     )
                     self._manager = ocp.CheckpointManager(self._drafts, options=options)
-                tree = ocp.args.StandardSave(_tree(step, values))
-                if not self._manager.save(step, args=tree, force=True):
+                stored = ocp.args.StandardSave(as_tree(step, values))
+                if not self._manager.save(step, args=stored, force=True):
                     raise CheckpointError("Orbax declined to save it")
             manifest |= {
                 "content": manifests.content_digest(values),
@@ -212,7 +241,7 @@ class OrbaxCheckpoints:
         """Deletes what is neither among the newest nor the best."""
         kept = set(sorted(self._scores)[-self._keep :])
         kept.add(max(self._scores, key=lambda s: (_rank(self._scores[s]), s)))
-        for step in self._steps():
+        for step in steps_in(self._folder):
             if step not in kept:
                 self._move_away(step)
                 self._scores.pop(step, None)
@@ -225,33 +254,15 @@ class OrbaxCheckpoints:
             shutil.rmtree(discarded)
 
     def _first_whole(self, steps: Iterable[int]) -> Checkpoint | None:
-        damages: dict[int, str] = {}
-        for step in steps:
-            found = self._worker.submit(_read, self._folder / str(step)).result()
-            if isinstance(found, Checkpoint):
-                for other, damage in damages.items():
-                    warnings.warn(
-                        f"the checkpoint of step {other} in {self._folder} is passed "
-                        f"over for that of step {step}: {damage}",
-                        CheckpointWarning,
-                        stacklevel=3,
-                    )
-                return found
-            damages[step] = found
+        job = self._worker.submit(first_whole, self._folder, list(steps))
+        found, damaged = job.result()
+        for step in damaged:
             self._scores.pop(step, None)
-        if damages:
-            listed = "; ".join(f"step {step}: {why}" for step, why in damages.items())
-            raise CheckpointError(
-                f"{self._folder} has no checkpoint that can be read: {listed}"
-            )
-        return None
-
-    def _steps(self) -> list[int]:
-        names = (path.name for path in self._folder.iterdir() if path.is_dir())
-        return [int(name) for name in names if name.isdecimal()]
+        said_of_damage(self._folder, found, damaged)
+        return found
 
     def _readable(self) -> Iterator[tuple[int, float | None]]:
-        for step in self._steps():
+        for step in steps_in(self._folder):
             with contextlib.suppress(manifests.Damage, OSError):
                 yield step, manifests.read(self._folder / str(step))["score"]
 
@@ -263,48 +274,8 @@ class OrbaxCheckpoints:
     def _drop_manager(self) -> None:
         manager, self._manager = self._manager, None
         if manager is not None:
-            with contextlib.suppress(Exception), _quiet():
+            with contextlib.suppress(Exception), quiet():
                 manager.close()
-
-
-def _read(folder: Path) -> Checkpoint | str:
-    """A checkpoint, or what is wrong with it."""
-    ocp = _orbax()
-    try:
-        manifest = manifests.read(folder)
-        # Nothing that differs from what was written may reach Orbax: it would be taken
-        # for numbers, or worse.
-        manifests.compare(manifest["files"], manifests.file_digests(folder))
-        leaves = [
-            Leaf(path, dtype, tuple(shape), is_weak)
-            for path, dtype, shape, is_weak in manifest["leaves"]
-        ]
-        empty = [np.empty(leaf.shape, jnp.dtype(leaf.dtype)) for leaf in leaves]
-        like = ocp.args.StandardRestore(_tree(manifest["step"], empty))
-        with _quiet():
-            reader = ocp.Checkpointer(ocp.StandardCheckpointHandler())
-            with contextlib.closing(reader):
-                tree = reader.restore(folder / "default", args=like)
-        stored = tree["leaves"]
-        values = [stored.get(_name(place), x) for place, x in enumerate(empty)]
-        if manifests.content_digest(values) != manifest["content"]:
-            raise manifests.Damage("its arrays are not those that were saved")
-    except manifests.Damage as damage:
-        return str(damage)
-    except Exception as error:
-        return f"it cannot be read: {_reason(error)}"
-    step, config, score = (manifest[key] for key in ("step", "config", "score"))
-    return Checkpoint(step, config, score, leaves, values)
-
-
-def _tree(step: int, values: list[np.ndarray]) -> dict[str, Any]:
-    """What Orbax stores, which takes neither an empty tree nor an empty array."""
-    leaves = {_name(place): x for place, x in enumerate(values) if x.size}
-    return {"step": np.asarray(step), "leaves": leaves}
-
-
-def _name(place: int) -> str:
-    return f"{place:05d}"
 
 
 def _locked(folder: Path) -> IO[str]:
@@ -333,33 +304,5 @@ def _locked(folder: Path) -> IO[str]:
     return file
 
 
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keeps back what Orbax logs of its every move, and nothing else."""
-    # Its errors too: they are raised, and need not be told twice.
-    is_wanted = lambda record: "orbax" not in Path(record.pathname).parts
-    logger = logging.getLogger("absl")
-    logger.addFilter(is_wanted)
-    try:
-        yield
-    finally:
-        logger.removeFilter(is_wanted)
-
-
 def _rank(score: float | None) -> float:
     return -math.inf if score is None or math.isnan(score) else score
-
-
-def _reason(error: BaseException) -> str:
-    lines = str(error).strip().splitlines() or [""]
-    return f"{lines[0][:300]} ({type(error).__name__})".strip()
-
-
-def _orbax() -> Any:
-    try:
-        import orbax.checkpoint
-    except ImportError as error:
-        raise ImportError(
-            'checkpoints need orbax-checkpoint: pip install "natgrad[checkpoint]"'
-        ) from error
-    return orbax.checkpoint

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from natgrad.errors import CheckpointError, CheckpointWarning, InputError
-from natgrad.train.checkpoint import Checkpoints, OrbaxCheckpoints
+from natgrad.train.checkpoint import Checkpoints, Followed, OrbaxCheckpoints
 from natgrad.train.history import History
 from natgrad.train.snapshot import described
 
@@ -17,7 +17,8 @@ class Keeper:
     """What stands between a loop and its checkpoints, if it has any.
 
     A save that fails does not end the run: it is said, and tried again. If the last one
-    fails the run has ended, and the error has what it gave.
+    fails the run has ended, and the error has what it gave. Of several processes one
+    writes, and all read.
     """
 
     def __init__(
@@ -25,6 +26,7 @@ class Keeper:
         checkpoint: str | Path | Checkpoints | None,
         seconds: int | float,
         config: dict[str, Any],
+        is_writer: bool = True,
     ):
         try:  # as it will be read back; and refused before the run, not after it
             self.config = json.loads(json.dumps(config))
@@ -32,7 +34,9 @@ class Keeper:
             raise InputError(f"config cannot be written as JSON: {error}") from error
         is_folder = isinstance(checkpoint, str | Path)
         self.folder = Path(checkpoint) if is_folder else None
-        self.checkpoints = OrbaxCheckpoints(checkpoint) if is_folder else checkpoint
+        self.is_writer = is_writer
+        kind = OrbaxCheckpoints if is_writer else Followed
+        self.checkpoints = kind(checkpoint) if is_folder else checkpoint
         self.seconds = seconds
         self.saved = time.monotonic()
 
@@ -69,7 +73,7 @@ class Keeper:
 
     def keep(self, state: Any, seconds: float, history: History) -> None:
         """Saves the state if it is time to."""
-        if time.monotonic() - self.saved >= self.seconds:
+        if self.is_writer and time.monotonic() - self.saved >= self.seconds:
             try:
                 self._save(state, seconds, history)
             except CheckpointError as error:
@@ -77,7 +81,7 @@ class Keeper:
 
     def end(self, state: Any, seconds: float, history: History, given: Any) -> None:
         """Saves the last state, and waits until it is there; `given` is the result."""
-        if self.checkpoints is None:
+        if self.checkpoints is None or not self.is_writer:
             return
         try:
             try:

@@ -8,13 +8,15 @@ from typing import Any, NamedTuple
 import jax
 import optax
 
+from natgrad import distributed
 from natgrad.data.source import Arrays, Batches, Iterated, as_batches
-from natgrad.errors import FitError, InputError
+from natgrad.errors import CheckpointError, FitError, InputError
 from natgrad.guarded import GuardedState
 from natgrad.train.checkpoint import Checkpoints
 from natgrad.train.diagnosis import likely_cause
 from natgrad.train.history import History, Record
 from natgrad.train.keeper import Keeper
+from natgrad.train.mesh import Devices, devices_for
 from natgrad.train.progress import Progress, Silent
 from natgrad.train.rules import Loss, Rule, default_rule, in_turn
 from natgrad.train.state import (
@@ -26,7 +28,7 @@ from natgrad.train.state import (
     first_state,
     number,
 )
-from natgrad.train.watch import Clock, Signals
+from natgrad.train.watch import REASONS, TERMINATED, Clock, Signals, Watchdog
 
 
 STEPS = 5000
@@ -113,69 +115,85 @@ def run(
     score = None if score is None else jax.jit(score)
     state = first_state(rule, params, has_score=score is not None)
     described = _described(batches, seed, config)
-    keeper = Keeper(checkpoint, save_seconds, described)
-    with contextlib.closing(keeper), Signals() as signals:
+    devices = devices_for(getattr(batches, "rows", None))
+    batches, is_first = devices.shared(batches), devices.is_first
+    keeper = Keeper(checkpoint, save_seconds, described, is_first)
+    watchdog = Watchdog(distributed.patience() if devices.processes > 1 else None)
+    with contextlib.closing(keeper), Signals() as signals, watchdog:
+        devices.most([0.0])  # none reads the folder before the first has tidied it
         state, spent = keeper.restore(state, resume)
+        _check_alike(devices, int(state.step))
+        state = devices.spread(state)
         if log is None and keeper.folder is not None:
             log = keeper.folder / "history.jsonl"
-        history = History(log)
+        history = History(log if is_first else None)
         history.begin(int(state.step))
-        caller = Caller(rule, batches, seed, every, steps, limit)
+        callbacks = callbacks if is_first else ()
+        caller = Caller(rule, batches, seed, every, steps, limit, devices)
         clock = Clock(spent)
         left = None if limit is None else limit - spent
         title = progress if isinstance(progress, str) else ""
-        bar = Progress(steps, left, int(state.step), title) if progress else Silent()
+        is_shown = progress and is_first
+        bar = Progress(steps, left, int(state.step), title) if is_shown else Silent()
         with bar as shown:
             while True:
                 step = int(state.step)
-                reason = signals.reason
+                # What each process knows for itself: all act on the same.
+                known = [float(signals.heard), clock.seconds(), caller.measured]
+                heard, seconds, caller.seconds_per_step = devices.most(known)
+                reason = REASONS.get(int(heard))
                 if steps is not None and step >= steps:
                     reason = "all steps taken"
-                elif limit is not None and clock.seconds() >= limit:
+                elif limit is not None and seconds >= limit:
                     reason = "the time is over"
                 elif patience is not None and int(state.best.age) >= patience:
                     reason = f"no new best in {patience} records"
                 if reason is None:
-                    state = caller.call(state, clock.seconds())
+                    state = caller.call(state, seconds)
                     reason = "no more data" if int(state.step) == step else None
+                    watchdog.seen_alive()
                 if reason is not None:
                     break
                 if clock.step is None:
                     clock.begin(int(state.step))
                 step, record = int(state.step), None
                 if int(state.tally.in_a_row) >= REFUSALS:
-                    raise _failure(loss, state, batches, history)
+                    alone = state._replace(params=devices.local(state.params))
+                    raise _failure(loss, alone, batches, history)
                 if step % every == 0 or step == steps:
-                    record, state = _record(state, batches.num_data, score, clock)
+                    held_out = _scored(score, state, devices)
+                    record, state = _record(state, batches.num_data, held_out, clock)
                     history.add(record)
                     for callback in callbacks:
                         # Their own: the next steps write where the state was.
-                        callback(record, copied(state.params))
+                        callback(record, copied(devices.local(state.params)))
                 shown.show(step, record)
                 keeper.keep(state, clock.seconds(), history)
             last = state
             if not len(history) or history[-1].step < int(state.step):
                 # The state that is saved stays: a resumed run has records of its own.
-                record, last = _record(state, batches.num_data, score, clock)
+                held_out = _scored(score, state, devices)
+                record, last = _record(state, batches.num_data, held_out, clock)
                 history.records.append(record)
             history.reason = reason
             shown.end(reason)
         given = last.params if score is None else last.best.params
+        given = devices.local(given)
         keeper.end(state, clock.seconds(), history, given)
-    if signals.is_terminated:
+        devices.most([0.0])  # none leaves before the last checkpoint is there
+    if reason == REASONS[TERMINATED]:
         raise SystemExit(143)
     return Fitted(given, history)
 
 
 def _record(
-    state: State, num_data: float | None, score: Any, clock: Clock
+    state: State, num_data: float | None, held_out: float | None, clock: Clock
 ) -> tuple[Record, State]:
     """A record of the steps since the last, and the state with a fresh tally."""
     tally, best = state.tally, state.best
     taken = int(tally.steps)
     objective = -float(tally.loss) / max(taken, 1) / (num_data or 1)
     objective = objective if taken else float("nan")
-    held_out = None if score is None else float(score(state.params))
     guard = _guard(state.optimizer)
     refused = int(tally.refused) + (0 if guard is None else int(guard.refused))
     step = int(state.step)
@@ -197,6 +215,21 @@ def _record(
         best = best._replace(age=number(int(best.age) + 1))
     fresh = tally._replace(loss=number(0.0), steps=number(0))
     return record, state._replace(tally=fresh, best=best)
+
+
+def _scored(score: Any, state: State, devices: Devices) -> float | None:
+    """What a process finds by itself, as all do: no collective is in it."""
+    return None if score is None else float(score(devices.local(state.params)))
+
+
+def _check_alike(devices: Devices, step: int) -> None:
+    """Raises if the processes do not begin at the same step."""
+    low, high = devices.most([-float(step), float(step)])
+    if -low != high:
+        raise CheckpointError(
+            f"the processes found checkpoints of different steps, {-low:.0f} to "
+            f"{high:.0f}; the folder should be one that all of them see"
+        )
 
 
 def _guard(optimizer: Any) -> GuardedState | None:

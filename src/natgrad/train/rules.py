@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float
 from natgrad.families.base import is_distribution
 from natgrad.guarded import guarded_ngd
 from natgrad.optim import annealed, on_distributions, on_hyperparameters
+from natgrad.train.mesh import ALONE, Across
 
 
 RATE = 0.03
@@ -25,7 +26,8 @@ class Rule(NamedTuple):
     `step(params, state, batch, **extra)` returns the parameters, the state and the
     loss; a step whose loss or gradient is not finite changes nothing and returns a loss
     that is not finite. Of what the loop knows it takes what it needs: `progress`, the
-    part of the run that is over, and `key`, which is new at each step.
+    part of the run that is over, `key`, which is new at each step, and `across`, the
+    devices that share the batch, over which it is to take means.
     """
 
     init: Callable[[Any], Any]
@@ -39,7 +41,8 @@ Loss = Callable[..., Array]
 def in_turn(loss: Loss, *optimizers: optax.GradientTransformation) -> Rule:
     """A step of each optimiser, one after another, on one batch.
 
-    Each gets the gradient where the one before it has arrived. With one optimiser it is
+    Each gets the gradient where the one before it has arrived. On several devices the
+    loss of a batch is the mean of those of its parts. With one optimiser it is
     a plain step; `natgrad.split` moves distributions and the rest at the same time, and
     `on_distributions` with `on_hyperparameters` in turn, as the paper does.
     """
@@ -49,12 +52,15 @@ def in_turn(loss: Loss, *optimizers: optax.GradientTransformation) -> Rule:
     def init(params: Any) -> tuple[optax.OptState, ...]:
         return tuple(tx.init(params) for tx in steps)
 
-    def step(params: Any, state: Any, batch: Any, **extra: Any) -> Any:
+    def step(
+        params: Any, state: Any, batch: Any, across: Across = ALONE, **extra: Any
+    ) -> Any:
         known = {name: extra[name] for name in names if name in extra}
-        value_fn = lambda params: loss(params, batch, **known)
+        of_part = lambda params: loss(params, batch, **known)
+        value_fn = lambda params: across.mean(of_part(params))
         is_good, first, there, states = jnp.ones((), bool), None, params, []
         for tx, tx_state in zip(steps, state, strict=True):
-            value, grads = jax.value_and_grad(value_fn)(there)
+            value, grads = across.mean(jax.value_and_grad(of_part)(there))
             is_good &= all_finite((value, grads))
             updates, tx_state = tx.update(
                 grads,

@@ -11,6 +11,7 @@ from jax import lax
 from jaxtyping import Array
 
 from natgrad.data.source import Batches
+from natgrad.train.mesh import Across, Devices, lost_peers
 from natgrad.train.rules import Rule
 
 
@@ -61,9 +62,16 @@ def first_state(rule: Rule, params: Any, has_score: bool) -> State:
     return copied(State(zero, params, rule.init(params), tally, best))
 
 
-@partial(jax.jit, static_argnums=0, donate_argnums=1)
-def _advance(
+@partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)
+def _advance(rule: Rule, devices: Devices, state: State, *rest: Any) -> State:
+    """Takes some steps on all devices."""
+    steps = partial(_take_steps, rule, devices.across)
+    return devices.sharded(steps)(state, *rest)
+
+
+def _take_steps(
     rule: Rule,
+    across: Across,
     state: State,
     batches: Any,
     number: Any,
@@ -84,9 +92,10 @@ def _advance(
         params, optimizer, loss = rule.step(
             state.params,
             state.optimizer,
-            jax.tree.map(at_place, batches),
+            across.part(jax.tree.map(at_place, batches)),
             progress=jnp.maximum(state.step.astype(float) / steps, least),
-            key=jax.random.fold_in(key, state.step),
+            key=across.key(jax.random.fold_in(key, state.step)),
+            across=across,
         )
         tally = _tallied(state.tally, loss)
         state = State(state.step + 1, params, optimizer, tally, state.best)
@@ -121,11 +130,14 @@ class Caller:
         every: int,
         steps: int | None,
         limit: float | None,
+        devices: Devices = Devices(),
     ):
         self.rule, self.batches, self.seed = rule, batches, seed
+        self.devices = devices
         self.every, self.steps, self.limit = every, steps, limit
         self.room = 1
-        self.seconds_per_step = np.inf  # unknown: the first call compiles
+        # Unknown: the first call compiles. What was measured is to be agreed on.
+        self.seconds_per_step = self.measured = np.inf
         self.ready: Any = None
 
     def call(self, state: State, seconds: float) -> State:
@@ -138,19 +150,21 @@ class Caller:
         is_compiled = self.ready is not None
         least = 0.0 if self.limit is None else min(1.0, seconds / self.limit)
         begun = time.monotonic()
-        state = _advance(
-            self.rule,
-            state._replace(best=None),
-            stacked,
-            number,
-            float(self.steps or np.inf),
-            least,
-            self.seed,
-        )
-        self.ready = self._fetch(step + number)
-        jax.block_until_ready(state.step)
+        with lost_peers():
+            state = _advance(
+                self.rule,
+                self.devices,
+                state._replace(best=None),
+                self.devices.place(stacked),
+                number,
+                float(self.steps or np.inf),
+                least,
+                self.seed,
+            )
+            self.ready = self._fetch(step + number)
+            jax.block_until_ready(state.step)
         if is_compiled:
-            self.seconds_per_step = (time.monotonic() - begun) / number
+            self.measured = (time.monotonic() - begun) / number
         return state._replace(best=best)
 
     def _fetch(self, step: int) -> tuple[Any, int] | None:

@@ -1,9 +1,13 @@
 """The clock of a run, and the signals that end it."""
 
+import os
 import signal
+import sys
 import threading
 import time
 from typing import Any
+
+from natgrad import distributed
 
 
 class Clock:
@@ -28,13 +32,24 @@ class Clock:
         return round(done / spent, 3) if done else None
 
 
+INTERRUPTED, TERMINATED = 1, 2
+REASONS = {INTERRUPTED: "interrupted", TERMINATED: "terminated"}
+
+
 class Signals:
     """Lets a run end in order when it is interrupted for the first time."""
 
     def __init__(self) -> None:
-        self.reason: str | None = None
-        self.is_terminated = False
+        self.heard = 0
         self.before: dict[int, Any] = {}
+
+    @property
+    def reason(self) -> str | None:
+        return REASONS.get(self.heard)
+
+    @property
+    def is_terminated(self) -> bool:
+        return self.heard == TERMINATED
 
     def __enter__(self) -> "Signals":
         if threading.current_thread() is threading.main_thread():
@@ -48,6 +63,37 @@ class Signals:
         self.before = {}
 
     def _heard(self, number: int, frame: Any) -> None:
-        self.is_terminated = number == signal.SIGTERM
-        self.reason = "terminated" if self.is_terminated else "interrupted"
+        self.heard = TERMINATED if number == signal.SIGTERM else INTERRUPTED
         self.__exit__()
+
+
+class Watchdog:
+    """Ends a process that has not been heard of for too long.
+
+    A process that is stuck keeps all others waiting, and nothing else would end them.
+    It is not watched before its first sign of life, so that compiling has no limit.
+    """
+
+    def __init__(self, seconds: float | None):
+        self.seconds = seconds
+        self.seen: float | None = None
+        self.is_over = threading.Event()
+
+    def __enter__(self) -> "Watchdog":
+        if self.seconds is not None:
+            threading.Thread(target=self._watch, daemon=True).start()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.is_over.set()
+
+    def seen_alive(self) -> None:
+        self.seen = time.monotonic()
+
+    def _watch(self) -> None:
+        limit = self.seconds or 0.0
+        while not self.is_over.wait(min(1.0, limit / 4)):
+            if self.seen is not None and time.monotonic() - self.seen > limit:
+                text = f"no step in {limit:g} seconds: this process leaves, and so do"
+                print(f"{text} the others", file=sys.stderr, flush=True)
+                os._exit(distributed.STUCK)
