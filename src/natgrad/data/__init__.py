@@ -7,3 +7,4 @@ from natgrad.data.source import (
     Iterated as Iterated,
     table as table,
 )
+from natgrad.data.stream import Parquet as Parquet

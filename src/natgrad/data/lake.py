@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from natgrad.data.tables import require
+from natgrad.data.columns import require
 from natgrad.errors import InputError
 
 

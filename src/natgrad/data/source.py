@@ -1,5 +1,6 @@
 """Where batches come from: the batches of a step are a function of (seed, step)."""
 
+import copy
 import hashlib
 import itertools
 import warnings
@@ -67,6 +68,7 @@ class Arrays:
         self.total, self.seed = lengths.pop(), seed
         self.rows = min(rows, self.total)
         self._passes: dict[int, np.ndarray] = {}
+        self._mine = slice(None)
 
     @property
     def fraction(self) -> float:
@@ -84,12 +86,27 @@ class Arrays:
     def places(self, step: int, number: int) -> np.ndarray:
         """Which rows the batches hold, [number, rows]."""
         if self.rows == self.total:
-            return np.broadcast_to(np.arange(self.total), (number, self.total))
+            every = np.broadcast_to(np.arange(self.total), (number, self.total))
+            return every[:, self._mine]
         begin, end = step * self.rows, (step + number) * self.rows
         first, last = begin // self.total, (end - 1) // self.total
         passes = [self._pass(number) for number in range(first, last + 1)]
         offset = first * self.total
-        return np.concatenate(passes)[begin - offset : end - offset].reshape(number, -1)
+        places = np.concatenate(passes)[begin - offset : end - offset]
+        return places.reshape(number, -1)[:, self._mine]
+
+    def share(self, process: int, processes: int) -> "Arrays":
+        """The same batches, of which only the rows of one of several processes."""
+        check_share(process, processes)
+        if self.rows % processes:
+            near = max(1, self.rows // processes) * processes
+            raise InputError(
+                f"batches of {self.rows} rows cannot be shared equally by {processes} "
+                f"processes; use rows={near}"
+            )
+        shared, each = copy.copy(self), self.rows // processes
+        shared._mine = slice(process * each, (process + 1) * each)
+        return shared
 
     def fingerprint(self) -> str:
         """The SHA-256 of the columns, or of some of their rows if they are many."""
@@ -292,6 +309,15 @@ def as_batches(data: Any, rows: int = 256, seed: int = 0) -> Batches:
     if not is_tree and isinstance(data, Iterable):
         return Iterated(data)
     return Arrays(as_batch(data), rows, seed)
+
+
+def check_share(process: int, processes: int) -> None:
+    """Refuses to be a process that there is not."""
+    if not 0 <= process < processes:
+        raise InputError(
+            f"process is {process} of {processes}; it should be from 0 to "
+            f"{max(processes, 1) - 1}"
+        )
 
 
 def _rows(batch: Any) -> int:

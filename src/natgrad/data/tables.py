@@ -11,6 +11,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from natgrad.data.columns import (
+    coded,
+    counted as counted,
+    is_category,
+    is_text as is_text,
+    listed,
+    numbers as numbers,
+    require as require,
+)
 from natgrad.errors import CheckpointError, InputError
 
 
@@ -59,23 +68,29 @@ class Category:
 
     def encode(self, column: Any) -> np.ndarray:
         """The column as an indicator of each value, where nulls are NaN."""
-        texts = _texts(column)
-        places = {value: place for place, value in enumerate(self.values)}
-        known = {None, *places}
-        unknown = [row for row, text in enumerate(texts) if text not in known]
-        if unknown:
-            count = f", and {len(unknown) - 1} more" if unknown[1:] else ""
+        import pyarrow as arrow
+        from pyarrow import compute
+
+        codes, texts = coded(column)
+        given = arrow.array(texts, arrow.string())
+        known = compute.call_function(
+            "index_in", [given], compute.SetLookupOptions(arrow.array(self.values))
+        )
+        places = np.append(np.asarray(known.fill_null(-1)), -1)[codes]
+        is_unknown = (places < 0) & (codes >= 0)
+        if is_unknown.any():
+            row, number = is_unknown.argmax(), is_unknown.sum()
+            count = f", and {number - 1} more" if number > 1 else ""
             raise InputError(
-                f"column {self.name!r} has the value {texts[unknown[0]]!r} in row "
-                f"{unknown[0]}{count}, which the model was not trained on; it knows "
-                f"{_listed(self.values)}"
+                f"column {self.name!r} has the value {texts[codes[row]]!r} in row "
+                f"{row}{count}, which the model was not trained on; it knows "
+                f"{listed(self.values)}"
             )
-        matrix = np.zeros((len(texts), len(self.values)))
-        for row, text in enumerate(texts):
-            if text is not None:
-                matrix[row, places[text]] = 1.0
-            elif not self.is_filled:
-                matrix[row] = np.nan
+        matrix = np.zeros((len(codes), len(self.values)))
+        rows = np.flatnonzero(codes >= 0)
+        matrix[rows, places[rows]] = 1.0
+        if not self.is_filled:
+            matrix[codes < 0] = np.nan
         return matrix
 
 
@@ -159,32 +174,43 @@ def infer(table: Any, inputs: Sequence[str], nulls: str = "error") -> Schema:
     Numbers and truth values are numbers, strings are categories with the values that
     are there, in the order of the alphabet.
     """
-    import pyarrow.types as types
-
     if nulls not in NULLS:
-        raise InputError(f"nulls is {nulls!r}; it should be one of {_listed(NULLS)}")
+        raise InputError(f"nulls is {nulls!r}; it should be one of {listed(NULLS)}")
     if not inputs:
         raise InputError("there are no inputs; a model needs at least one column")
     require(table.column_names, inputs)
     columns: list[Number | Category] = []
     for name in inputs:
-        column, kind = table[name], table[name].type
-        if column.null_count == len(column) or types.is_null(kind):
-            raise InputError(f"column {name!r} has no values; leave it out")
-        if types.is_dictionary(kind) or is_text(kind):
-            texts = {text for text in _texts(column) if text is not None}
-            if len(texts) > MAX_VALUES:
-                raise InputError(
-                    f"column {name!r} has {len(texts):,} different values; a category "
-                    f"may have {MAX_VALUES}: leave the column out, or make numbers of "
-                    "it"
-                )
-            columns.append(Category(name, tuple(sorted(texts)), nulls == "mean"))
+        column = table[name]
+        if is_category(column.type):
+            codes, texts = coded(column)
+            seen = {texts[code] for code in np.unique(codes[codes >= 0])}
+            columns.append(described(name, nulls, values=seen))
+        elif column.null_count == len(column):
+            columns.append(described(name, nulls))
         else:
             values = numbers(column, name)
-            mean = float(np.nanmean(values)) if nulls == "mean" else None
-            columns.append(Number(name, mean))
+            is_there = ~np.isnan(values)
+            mean = values[is_there].mean() if is_there.any() else None
+            columns.append(described(name, nulls, mean=mean))
     return Schema(tuple(columns), nulls)
+
+
+def described(
+    name: str, nulls: str, values: Iterable[str] = (), mean: Any = None
+) -> Number | Category:
+    """An input by what is in it: the values of a category, or the mean of numbers."""
+    if mean is not None:
+        return Number(name, float(mean) if nulls == "mean" else None)
+    texts = sorted(values)
+    if not texts:
+        raise InputError(f"column {name!r} has no values; leave it out")
+    if len(texts) > MAX_VALUES:
+        raise InputError(
+            f"column {name!r} has {len(texts):,} different values; a category may have "
+            f"{MAX_VALUES}: leave the column out, or make numbers of it"
+        )
+    return Category(name, tuple(texts), nulls == "mean")
 
 
 def read(path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> Any:
@@ -256,28 +282,6 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise CheckpointError(f"{path} could not be written: {why}") from error
 
 
-def require(names: Iterable[str], wanted: Iterable[str]) -> None:
-    """Raises unless a table has all columns that are asked for."""
-    names = list(names)
-    missing = [name for name in wanted if name not in names]
-    if missing:
-        word = "columns" if missing[1:] else "column"
-        raise InputError(
-            f"the table has no {word} {_listed(map(repr, missing))}; it has "
-            f"{_listed(names)}"
-        )
-
-
-def is_text(kind: Any) -> bool:
-    """Whether a column of this type of Arrow holds strings."""
-    import pyarrow.types as types
-
-    if types.is_dictionary(kind):
-        kind = kind.value_type
-    tests = (types.is_string, types.is_large_string, types.is_string_view)
-    return any(test(kind) for test in tests)
-
-
 def _read_parquet(path: Path, columns: Sequence[str] | None) -> Any:
     from pyarrow import parquet
 
@@ -304,7 +308,7 @@ def _read_csv(path: Path, columns: Sequence[str] | None) -> Any:
     names = [name.strip() for name in table.column_names]
     if all(_is_number(name) for name in names):
         raise InputError(
-            f"the first line is {_listed(names)}, which are numbers; it should name "
+            f"the first line is {listed(names)}, which are numbers; it should name "
             "the columns"
         )
     table = table.rename_columns(names)
@@ -314,63 +318,9 @@ def _read_csv(path: Path, columns: Sequence[str] | None) -> Any:
     return table.select(list(columns))
 
 
-def numbers(column: Any, name: str) -> np.ndarray:
-    """A column of Arrow in float64, with NaN where it is null."""
-    import pyarrow as arrow
-    from pyarrow import types
-
-    kind = column.type
-    if types.is_dictionary(kind):
-        column, kind = column.cast(kind.value_type), kind.value_type
-    tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
-    if not any(test(kind) for test in tests):
-        raise InputError(
-            f"column {name!r} is of type {kind}, such as {_first(column)}; it should "
-            "be of numbers: make numbers of it, or leave it out"
-        )
-    if types.is_boolean(kind):
-        column = column.cast(arrow.uint8())
-    values = column.cast(arrow.float64(), safe=False).to_numpy()
-    values = np.array(values, dtype=float)
-    if np.isinf(values).any():
-        count, row = np.isinf(values).sum(), np.isinf(values).argmax()
-        raise InputError(
-            f"column {name!r} has {counted(count, 'infinite value')}, the first in "
-            f"row {row}; mend or drop them"
-        )
-    return values
-
-
-def _texts(column: Any) -> list[str | None]:
-    """A column of Arrow as strings, with None where it is null."""
-    if not is_text(column.type):
-        values = column.to_pylist()
-        whole = lambda v: int(v) if isinstance(v, float) and v.is_integer() else v
-        return [None if value is None else str(whole(value)) for value in values]
-    return column.to_pylist()
-
-
-def _first(column: Any) -> str:
-    """The first value of a column, short."""
-    values = (value for value in column.to_pylist() if value is not None)
-    return f"{next(values, None)!s:.40}"
-
-
 def _is_number(text: str) -> bool:
     try:
         float(text)
     except ValueError:
         return False
     return True
-
-
-def counted(count: int | np.integer, noun: str) -> str:
-    """1 null, 2 nulls."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def _listed(names: Iterable[Any], limit: int = 12) -> str:
-    """Names in a row, as many as can be read."""
-    names = list(map(str, names))
-    more = f" and {len(names) - limit:,} more" if names[limit:] else ""
-    return ", ".join(names[:limit]) + more

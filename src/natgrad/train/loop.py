@@ -275,8 +275,9 @@ def _described(
     """What must not change between two parts of a run."""
     ours: dict[str, Any] = {"seed": int(seed), "fraction": batches.fraction}
     ours["num_data"] = None if batches.num_data is None else float(batches.num_data)
-    if isinstance(batches, Arrays):
-        ours |= {"order": int(batches.seed), "data": batches.fingerprint()}
+    if hasattr(batches, "fingerprint"):
+        source: Any = batches
+        ours |= {"order": int(source.seed), "data": source.fingerprint()}
     theirs = config or {}
     if both := sorted(ours.keys() & theirs.keys()):
         raise InputError(f"config has {both}, which natgrad compares itself")

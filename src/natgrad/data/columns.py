@@ -1,0 +1,121 @@
+"""Columns of Arrow as arrays."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from natgrad.errors import InputError
+
+
+def numbers(column: Any, name: str) -> np.ndarray:
+    """A column of Arrow in float64, with NaN where it is null."""
+    import pyarrow as arrow
+    from pyarrow import types
+
+    kind = column.type
+    if types.is_dictionary(kind):
+        column, kind = column.cast(kind.value_type), kind.value_type
+    tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
+    if not any(test(kind) for test in tests):
+        raise InputError(
+            f"column {name!r} is of type {kind}, such as {_first(column)}; it should "
+            "be of numbers: make numbers of it, or leave it out"
+        )
+    if types.is_boolean(kind):
+        column = column.cast(arrow.uint8())
+    values = column.cast(arrow.float64(), safe=False).to_numpy()
+    values = np.array(values, dtype=float)
+    if np.isinf(values).any():
+        count, row = np.isinf(values).sum(), np.isinf(values).argmax()
+        raise InputError(
+            f"column {name!r} has {counted(count, 'infinite value')}, the first in "
+            f"row {row}; mend or drop them"
+        )
+    return values
+
+
+def number_column(column: Any, name: str, out: np.ndarray) -> None:
+    """Writes a column of Arrow to an array, with NaN where it is null."""
+    from pyarrow import types
+
+    kind = column.type
+    is_plain = types.is_integer(kind) or types.is_floating(kind)
+    if column.null_count or not is_plain:
+        out[:] = numbers(column, name)
+        return
+    done = 0
+    for chunk in column.chunks:
+        out[done : done + len(chunk)] = chunk.to_numpy()
+        done += len(chunk)
+
+
+def coded(column: Any) -> tuple[np.ndarray, list[str]]:
+    """A column of Arrow as places in a list of texts, -1 where it is null."""
+    import pyarrow as arrow
+    from pyarrow import types
+
+    if types.is_nested(column.type):
+        column = arrow.chunked_array([[_text(value) for value in column.to_pylist()]])
+    if not types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    column = column.combine_chunks()
+    texts = [_text(value) for value in column.dictionary.to_pylist()]
+    codes = np.asarray(column.indices.cast(arrow.int64()).fill_null(-1))
+    if None in texts:
+        is_null = np.array([text is None for text in texts] + [False])
+        codes = np.where(is_null[codes], -1, codes)
+    return codes, [text or "" for text in texts]
+
+
+def is_category(kind: Any) -> bool:
+    """Whether a column of this type of Arrow is a category, where it is an input."""
+    import pyarrow.types as types
+
+    return types.is_dictionary(kind) or is_text(kind)
+
+
+def is_text(kind: Any) -> bool:
+    """Whether a column of this type of Arrow holds strings."""
+    import pyarrow.types as types
+
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    tests = (types.is_string, types.is_large_string, types.is_string_view)
+    return any(test(kind) for test in tests)
+
+
+def require(names: Iterable[str], wanted: Iterable[str]) -> None:
+    """Raises unless a table has all columns that are asked for."""
+    names = list(names)
+    missing = [name for name in wanted if name not in names]
+    if missing:
+        word = "columns" if missing[1:] else "column"
+        raise InputError(
+            f"the table has no {word} {listed(map(repr, missing))}; it has "
+            f"{listed(names)}"
+        )
+
+
+def counted(count: int | np.integer, noun: str) -> str:
+    """1 null, 2 nulls."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def listed(names: Iterable[Any], limit: int = 12) -> str:
+    """Names in a row, as many as can be read."""
+    names = list(map(str, names))
+    more = f" and {len(names) - limit:,} more" if names[limit:] else ""
+    return ", ".join(names[:limit]) + more
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return None if value is None else str(value)
+
+
+def _first(column: Any) -> str:
+    """The first value of a column, short."""
+    values = (value for value in column.to_pylist() if value is not None)
+    return f"{next(values, None)!s:.40}"
