@@ -1,6 +1,7 @@
 """Rows of tables."""
 
 from natgrad.data.batch import Batch as Batch
+from natgrad.data.scan import Summary as Summary, scan as scan
 from natgrad.data.source import (
     Arrays as Arrays,
     Batches as Batches,
