@@ -1,11 +1,15 @@
 """Several processes, on one host or many, as one."""
 
+import contextlib
 import os
 import sys
 import traceback
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from natgrad.errors import InputError, PeerError
+import numpy as np
+
+from natgrad.errors import InputError, NatgradError, PeerError
 
 
 LOST, STUCK = 17, 18
@@ -78,12 +82,43 @@ def start() -> Place:
     return here
 
 
+def exchange(data: bytes) -> list[bytes]:
+    """What each process gives, in all of them, in the order of the processes."""
+    if not is_started():
+        return [data]
+    from jax.experimental import multihost_utils
+
+    with lost_peers():
+        sizes = multihost_utils.process_allgather(np.asarray(len(data)))
+        padded = np.zeros(int(sizes.max()), np.uint8)
+        padded[: len(data)] = np.frombuffer(data, np.uint8)
+        rows = multihost_utils.process_allgather(padded)
+    pairs = zip(np.asarray(rows), sizes.tolist(), strict=True)
+    return [row[:size].tobytes() for row, size in pairs]
+
+
+@contextlib.contextmanager
+def lost_peers() -> Iterator[None]:
+    """Says of a collective that failed why it did."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        is_ours = isinstance(error, NatgradError)
+        if is_ours or not (is_started() and _is_of_peers(error)):
+            raise
+        why = (str(error).splitlines() or [""])[0]
+        raise PeerError(
+            f"another process was lost: {why:.150}; start all of them again, and they "
+            "go on from the last checkpoint"
+        ) from error
+
+
 def leave(code: int) -> None:
     """Ends this process at once if it is one of several, and so all of them.
 
     An ordinary exit would wait for the others, which may wait for this one.
     """
-    if _is_started():
+    if is_started():
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -114,10 +149,16 @@ def place() -> Place:
     return Place(0, 1)
 
 
-def _is_started() -> bool:
+def is_started() -> bool:
+    """Whether this process is one of several that were joined."""
     import jax
 
     return jax.distributed.is_initialized() and jax.process_count() > 1
+
+
+def _is_of_peers(error: Exception) -> bool:
+    told = ("Gloo", "gloo", "NCCL", "Connection", "coordination", "DEADLINE")
+    return any(word in str(error) for word in told)
 
 
 def _last_words(kind: type[BaseException], error: BaseException, trace: Any) -> None:

@@ -27,7 +27,9 @@ NULLS = ("error", "drop", "mean")
 class Run:
     """What was trained on what, and how; `sha256` is that of the file of data.
 
-    `likelihood` is left out to be guessed, `inputs` to be all columns but the target.
+    `likelihood` is left out to be guessed, `inputs` to be all columns but the target,
+    `batch_size` to be 256, or 1024 of a lake. A lake is read in so many `shards`, of
+    which each process has equally many; `sha256` is then that of its index.
     """
 
     data: str
@@ -40,7 +42,8 @@ class Run:
     inducing: int | str = "auto"
     max_iter: int = 5000
     minutes: int | float | None = None
-    batch_size: int = 256
+    batch_size: int | None = None
+    shards: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -50,7 +53,7 @@ class Run:
             raise InputError(
                 f"inducing is {self.inducing!r}; it should be {_said('inducing')}"
             )
-        for name in ("inducing", "max_iter", "minutes", "batch_size"):
+        for name in ("inducing", "max_iter", "minutes", "batch_size", "shards"):
             value = getattr(self, name)
             if isinstance(value, int | float) and not 0 < value < float("inf"):
                 raise InputError(f"{name} is {value}; it should be above 0")
@@ -68,7 +71,7 @@ class Run:
 SECTIONS = {
     "data": ("data", "target", "inputs", "nulls", "sha256"),
     "model": ("likelihood", "kernel", "inducing"),
-    "training": ("max_iter", "minutes", "batch_size", "seed"),
+    "training": ("max_iter", "minutes", "batch_size", "shards", "seed"),
 }
 """Where each field of a run stands in its file."""
 
@@ -76,7 +79,7 @@ _KINDS = {
     "inputs": "a list of names of columns",
     "inducing": '"auto" or a whole number',
     "minutes": "a number",
-    **dict.fromkeys(("max_iter", "batch_size", "seed"), "a whole number"),
+    **dict.fromkeys(("max_iter", "batch_size", "shards", "seed"), "a whole number"),
 }
 
 
@@ -127,9 +130,11 @@ def read(path: str | os.PathLike[str], **given: Any) -> Run:
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise InputError(f"{path} cannot be read: {why}") from error
-    if "data" in given or not Path(run.data).suffix:  # the name of a data set
+    beside = path.parent / run.data
+    is_path = Path(run.data).suffix or beside.is_dir()  # or the name of a data set
+    if "data" in given or "://" in run.data or not is_path:
         return run
-    return dataclasses.replace(run, data=str(path.parent / run.data))
+    return dataclasses.replace(run, data=str(beside))
 
 
 def _toml(value: Any) -> str:

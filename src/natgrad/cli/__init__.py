@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from natgrad import distributed
 from natgrad.cli import common
 from natgrad.reproduce import NAMES
 from natgrad.runs import LIKELIHOODS, NULLS
@@ -61,9 +62,16 @@ def cli() -> None:
 
 
 @cli.command()
-@click.argument("data", type=DATA, required=False)
+@click.argument("table", metavar="DATA", type=DATA, required=False)
+@click.option("--data", type=DATA, help="The same as DATA.")
 @click.option("--target", help="The column to predict.")
-@click.option("--out", type=FOLDER, required=True, help="The folder for the model.")
+@click.option(
+    "--out",
+    type=FOLDER,
+    default="model",
+    show_default=True,
+    help="The folder for the model.",
+)
 @click.option(
     "--inputs", metavar="A,B,...", help="The columns to predict from.  [all others]"
 )
@@ -82,27 +90,40 @@ def cli() -> None:
 @click.option("--max-iter", type=int, help="Stop after so many steps.  [5000]")
 @click.option("--inducing", metavar="M", help="How many inducing points.  [auto]")
 @click.option("--kernel", help="How targets vary with inputs.  [matern52]")
-@click.option("--batch-size", type=int, help="Rows to a step.  [256]")
+@click.option("--batch-size", type=int, help="Rows to a step.  [256; a lake: 1024]")
 @click.option("--seed", type=int, help="What random numbers begin with.  [0]")
 @click.option("--config", type=DATA, help="A run.toml: all that is not given here.")
 @click.option("--force", is_flag=True, help="Replace the model in the folder.")
+@click.option(
+    "--resume",
+    "is_resumed",
+    is_flag=True,
+    help="Go on with the run in the folder, if there is one.",
+)
 @json_option
 @_with_debug
 def train(
+    table: str | None,
     data: str | None,
     out: Path,
     config: str | None,
     force: bool,
+    is_resumed: bool,
     is_json: bool,
     **given: Any,
 ) -> int:
     """Train a model on a table.
 
-    DATA is a file .parquet or .csv, or the name of a data set. Numbers are inputs as
-    they are, strings are categories. The folder gets model.natgrad, run.toml (how it
-    was made, for --config) and history.jsonl. Ctrl-C ends the training and keeps the
-    model so far; `natgrad resume` goes on.
+    DATA is a file .parquet or .csv, the name of a data set, or a lake: a folder of
+    Parquet files or a pattern, such as 'lake/*.parquet', whose rows are read as they
+    are needed. Numbers are inputs as they are, strings are categories. The folder gets
+    model.natgrad, run.toml (how it was made, for --config) and history.jsonl. Ctrl-C
+    ends the training and keeps the model so far; `natgrad resume` goes on.
+
+    Started as several processes, by Slurm or by whatever sets NATGRAD_NUM_PROCESSES,
+    it trains on all of them.
     """
+    data = table if data is None else data
     given = {name: value for name, value in given.items() if value is not None}
     if "inputs" in given:
         names = given["inputs"].split(",")
@@ -127,7 +148,7 @@ def train(
 
     from natgrad.cli.training import train
 
-    return train(run, out, force, is_json)
+    return train(run, out, force, is_resumed, is_json)
 
 
 @cli.command()
@@ -303,4 +324,6 @@ def main(args: Sequence[str] | None = None) -> None:
         code = 0
     except Exception as error:
         code = common.reported(error, is_debug)
+    if code:
+        distributed.leave(code)
     sys.exit(code or 0)

@@ -11,7 +11,8 @@ from typing import Any
 
 import click
 
-from natgrad.errors import NatgradError
+from natgrad import distributed
+from natgrad.errors import NatgradError, PeerError
 
 
 EXPECTED = (NatgradError, OSError, ValueError, ImportError, MemoryError)
@@ -24,14 +25,30 @@ NEEDED = ("pyarrow", "sklearn", "matplotlib", "orbax")
 """Packages that the command line needs beside natgrad: its extra has them all."""
 
 
+_HUSHED: list[bool] = []
+
+
+def join() -> bool:
+    """Joins the processes of a launcher; the first of them speaks and writes for all.
+
+    Gives whether this is the first.
+    """
+    is_first = distributed.start().process == 0
+    if not is_first:
+        _HUSHED.append(True)
+    return is_first
+
+
 def say(text: str) -> None:
     """A line for the user, which is no part of what a command gives."""
-    click.echo(text, err=True)
+    if not _HUSHED:
+        click.echo(text, err=True)
 
 
 def give(values: dict[str, Any], is_json: bool, text: str) -> None:
     """What a command gives: to a machine as JSON, to a person as text."""
-    click.echo(json.dumps(values, indent=2, allow_nan=False) if is_json else text)
+    if not _HUSHED:
+        click.echo(json.dumps(values, indent=2, allow_nan=False) if is_json else text)
 
 
 def table(rows: dict[str, Any], indent: int = 0) -> str:
@@ -90,8 +107,10 @@ def reported(error: BaseException, is_debug: bool) -> int:
         line = f"{error.filename or 'the output'}: {error.strerror or line}"
     elif not isinstance(error, EXPECTED):
         line = f"{type(error).__name__}: {line}; --debug shows where"
-    say(f"error: {line}")
-    return 1
+    here = distributed.place()
+    who = f"process {here.process} of {here.processes}: " if here.processes > 1 else ""
+    click.echo(f"{who}error: {line}", err=True)
+    return distributed.LOST if isinstance(error, PeerError) else 1
 
 
 def leave_pipe() -> None:

@@ -1,72 +1,60 @@
 """Training from a table, to a folder that can be used, repeated and resumed."""
 
 import contextlib
-import dataclasses
-import hashlib
 import shutil
 from importlib import util
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
-from natgrad import runs
-from natgrad.cli.common import give, say
+from natgrad import distributed, runs
+from natgrad.cli.common import give, join, say
 from natgrad.cli.folder import (
     CHECKPOINT,
     HISTORY,
     MODEL,
     RUN,
-    framed,
-    located,
-    refuse_nulls,
-    said_of,
 )
-from natgrad.cli.targets import as_labels, guess, target_of
+from natgrad.cli.preparing import Prepared, prepare_table
+from natgrad.cli.streaming import SCAN, prepare_lake
 from natgrad.data import tables
-from natgrad.data.tables import Schema
-from natgrad.errors import CheckpointError, InputError
+from natgrad.data.lake import is_lake
+from natgrad.errors import CheckpointError, InputError, PeerError
 from natgrad.runs import Run
 from natgrad.train import manifest
 
 
 INTERRUPTED = 130
-INDICES = {"", "Unnamed: 0", "__index_level_0__"}
-"""What a column is called that is there because pandas wrote its index."""
+BEGUN, ENDED = "begun", "ended"
 
 
-class Prepared(NamedTuple):
-    """A run whose every choice is made, and what it is trained on."""
-
-    run: Run
-    schema: Schema
-    x: Any
-    y: np.ndarray
-
-
-def train(run: Run, out: Path, is_forced: bool, is_json: bool) -> int:
+def train(run: Run, out: Path, is_forced: bool, is_resumed: bool, is_json: bool) -> int:
     """Trains a model into a folder, and gives the code to exit with."""
-    _check_free(out, is_forced)
+    is_first = join()
+    # Of several processes the first decides, since only it writes to the folder.
+    found = distributed.exchange(_found(out).encode())[0].decode()
+    if is_resumed and found == ENDED:
+        say(f"{out} has a model, and its run has ended")
+        return 0
+    if is_resumed and found == BEGUN:
+        return _go_on(out, is_json)
+    if is_first:
+        _check_free(out, is_forced)
     prepared = prepare(run)
     if run.sha256 not in (None, prepared.run.sha256):
         say(f"{run.data} has changed since the run was written, by its SHA-256")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        for name in (MODEL, RUN, HISTORY):
-            (out / name).unlink(missing_ok=True)
-        if (out / CHECKPOINT).exists():
-            shutil.rmtree(out / CHECKPOINT)
-        with tables.replacing(out / RUN) as draft:
-            draft.write_text(runs.dumps(prepared.run), encoding="utf-8")
-    except OSError as error:
-        if isinstance(error, CheckpointError):
-            raise
-        raise InputError(f"{out} cannot hold a model: {error.strerror}") from error
+    if is_first:
+        _begin(out, prepared)
+    distributed.exchange(b"")  # the folder is there for all
     return _fit(prepared, out, is_json, is_resumed=False)
 
 
 def resume(folder: Path, is_json: bool) -> int:
     """Goes on with a run that was interrupted, from its last checkpoint."""
+    join()
+    return _go_on(folder, is_json)
+
+
+def _go_on(folder: Path, is_json: bool) -> int:
     if not (folder / RUN).is_file():
         raise InputError(f"{folder} has no {RUN}; it should be what train --out made")
     run = runs.read(folder / RUN)
@@ -76,7 +64,7 @@ def resume(folder: Path, is_json: bool) -> int:
             f"{folder} has no checkpoint to go on from: {done}; to train anew: natgrad "
             f"train --config {folder / RUN} --out {folder} --force"
         )
-    prepared = prepare(run)
+    prepared = prepare(run, folder)
     if run.sha256 not in (None, prepared.run.sha256):
         raise InputError(
             f"{run.data} is not what it was when the run began, by its SHA-256; put it "
@@ -85,59 +73,38 @@ def resume(folder: Path, is_json: bool) -> int:
     return _fit(prepared, folder, is_json, is_resumed=True)
 
 
-def prepare(run: Run) -> Prepared:
-    """Reads the data of a run, and makes the choices that were left open."""
-    path = located(run.data)
-    columns = None if run.inputs is None else [*run.inputs, run.target]
-    table = tables.read(path, columns)
-    with said_of(path):
-        tables.require(table.column_names, [run.target])
-        inputs = run.inputs or _inputs(table.column_names, run.target)
-        schema = tables.infer(table, inputs, run.nulls)
-        encoded = schema.encode(table)
-        y, is_there = target_of(table, run.target)
-        if not is_there.all() and run.nulls != "drop":
-            refuse_nulls(is_there, run.target)
-        is_whole = encoded.is_whole & is_there
-        if not is_whole.any():
-            raise InputError("there is no row without a null")
-        if not is_whole.all():
-            say(f"{(~is_whole).sum():,} of {len(y):,} rows have a null: left out")
-        y = y[is_whole]
-        likelihood = run.likelihood
-        if likelihood is None:
-            likelihood, reason = guess(y)
-            say(f"guessed --likelihood {likelihood}: {reason}")
-        if likelihood in runs.REGRESSION and y.dtype == object:
-            raise InputError(
-                f"the target {run.target!r} is of strings, such as {y[0]!r}; the "
-                f"likelihood {likelihood!r} is of numbers: leave it to be guessed, or "
-                "take another column"
-            )
-        if likelihood in runs.ORDINAL and y.dtype == object:
-            raise InputError(
-                f"the target {run.target!r} is of strings, such as {y[0]!r}, whose "
-                "order is not known; make numbers of it, as 1, 2, 3"
-            )
-        if likelihood not in runs.REGRESSION:
-            y = as_labels(y)
-    with Path(path).open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    run = dataclasses.replace(
-        run,
-        data=str(Path(path).absolute()),
-        inputs=tuple(inputs),
-        likelihood=likelihood,
-        sha256=digest,
-    )
-    return Prepared(run, schema, framed(encoded.x[is_whole], schema), y)
+def _found(out: Path) -> str:
+    """What a folder has of a run."""
+    if (out / CHECKPOINT).is_dir() and (out / RUN).is_file():
+        return BEGUN
+    return ENDED if (out / MODEL).is_file() else "nothing"
 
 
-def _inputs(names: list[str], target: str) -> list[str]:
-    """All columns but the target and those that pandas adds."""
-    for name in set(names) & INDICES:
-        say(f"column {name!r} is left out: it looks like an index")
-    return [name for name in names if name not in {target, *INDICES}]
+def _begin(out: Path, prepared: Prepared) -> None:
+    """Makes a folder that of a run which has begun."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name in (MODEL, RUN, HISTORY):
+            (out / name).unlink(missing_ok=True)
+        if (out / CHECKPOINT).exists():
+            shutil.rmtree(out / CHECKPOINT)
+        prepared.keep(out)
+        with tables.replacing(out / RUN) as draft:
+            draft.write_text(runs.dumps(prepared.run), encoding="utf-8")
+    except OSError as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise InputError(f"{out} cannot hold a model: {error.strerror}") from error
+
+
+def prepare(run: Run, folder: Path | None = None) -> Prepared:
+    """Looks at the data of a run, and makes the choices that were left open.
+
+    `folder` is that of a run which has begun.
+    """
+    if is_lake(run.data):
+        return prepare_lake(run, folder)
+    return prepare_table(run)
 
 
 def make_estimator(run: Run) -> Any:
@@ -161,7 +128,8 @@ def make_estimator(run: Run) -> Any:
 
 
 def _fit(prepared: Prepared, out: Path, is_json: bool, is_resumed: bool) -> int:
-    run, schema, x, y = prepared
+    run, schema = prepared.run, prepared.schema
+    is_first = distributed.place().process == 0
     estimator = make_estimator(run)
     if is_resumed and (found := _inducing_of(out / CHECKPOINT)):
         # Found out once; the second time it might be another, and would not fit.
@@ -169,16 +137,19 @@ def _fit(prepared: Prepared, out: Path, is_json: bool, is_resumed: bool) -> int:
     options: dict[str, Any] = {"log": out / HISTORY}
     if util.find_spec("orbax") is not None:
         # From now on the folder is of a run that has not ended, whatever happens.
-        (out / CHECKPOINT).mkdir(exist_ok=True)
+        if is_first:
+            (out / CHECKPOINT).mkdir(exist_ok=True)
         options |= {"checkpoint": out / CHECKPOINT, "resume": True}
     else:
         say('no checkpoints, as they need: pip install "natgrad[checkpoint]"')
     inputs = tables.counted(len(schema.features), "input")
-    say(f"{len(y):,} rows of {inputs}; Ctrl-C ends early and keeps the model")
+    say(f"{prepared.rows:,} rows of {inputs}; Ctrl-C ends early and keeps the model")
     try:
-        estimator._fit(x, y, **options)
+        prepared.learn(estimator, **options)
         estimator.n_inducing = run.inducing
-        estimator.save(out / MODEL, metadata=_beside(prepared))
+        if is_first:
+            estimator.save(out / MODEL, metadata=_beside(prepared))
+        distributed.exchange(b"")  # none ends before the model is there
     except SystemExit:
         say(f"terminated; go on with: natgrad resume {out}")
         raise
@@ -191,13 +162,19 @@ def _fit(prepared: Prepared, out: Path, is_json: bool, is_resumed: bool) -> int:
         raise CheckpointError(
             f"{error}; make room, and go on with: natgrad resume {out}"
         ) from error
-    except Exception:  # of the data, most likely: to go on would end in it again
-        shutil.rmtree(out / CHECKPOINT, ignore_errors=True)
+    except Exception as error:
+        # Of the data, most likely: to go on would end in it again. But a file of a lake
+        # can be put back, and a process that was lost can be started.
+        if not prepared.is_lake and not isinstance(error, PeerError):
+            shutil.rmtree(out / CHECKPOINT, ignore_errors=True)
         raise
     is_interrupted = estimator.history_.reason == "interrupted"
-    if not is_interrupted:
+    if is_first and not is_interrupted:
+        (out / SCAN).unlink(missing_ok=True)
         shutil.rmtree(out / CHECKPOINT, ignore_errors=True)
-    give(_described(estimator, run, out, len(y)), is_json, str(estimator))
+    if not is_first:
+        return INTERRUPTED if is_interrupted else 0
+    give(_described(estimator, run, out, prepared.rows), is_json, str(estimator))
     if is_interrupted:
         is_resumable = (out / CHECKPOINT).exists()
         more = f"; natgrad resume {out} goes on" if is_resumable else ""
@@ -213,7 +190,7 @@ def _beside(prepared: Prepared) -> dict[str, Any]:
         "schema": prepared.schema.to_dict(),
         "target": prepared.run.target,
         "likelihood": prepared.run.likelihood,
-        "rows": len(prepared.y),
+        "rows": prepared.rows,
     }
 
 

@@ -129,6 +129,18 @@ class Parquet:
         shared._forget()
         return shared
 
+    def scaled(
+        self,
+        centre: Any,
+        scale: Any,
+        encode: Callable[[np.ndarray], np.ndarray] | None = None,
+    ) -> "Parquet":
+        """The same batches in other units."""
+        scaled = copy.copy(self)
+        scaled.centre, scaled.scale, scaled.encode = centre, scale, encode
+        scaled._forget()
+        return scaled
+
     def take(self, step: int, number: int) -> Batch:
         cut = self.plan.cut
         begin, end = step * cut, (step + number) * cut

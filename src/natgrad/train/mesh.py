@@ -6,9 +6,7 @@ needs of the whole batch, it asks of `Across.mean`: one collective, of one flat 
 Then all devices go on with the same numbers, and so to the same decisions.
 """
 
-import contextlib
 import functools
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -19,7 +17,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
 from natgrad.data.batch import Batch
-from natgrad.errors import InputError, NatgradError, PeerError
+from natgrad.distributed import lost_peers
+from natgrad.errors import InputError
 from natgrad.linalg import Full, Log, Sqrt
 from natgrad.triangular import mirrored, symmetric
 
@@ -118,12 +117,14 @@ class Devices(NamedTuple):
         return called
 
     def spread(self, tree: Any) -> Any:
-        """A tree of this process, the same in all, on every device."""
+        """A tree that is the same in all processes, on every device."""
         if self.mesh is None:
             return tree
         sharding = NamedSharding(self.mesh, ALL)
 
         def placed(leaf: Any) -> Any:
+            if isinstance(leaf, jax.Array) and leaf.sharding == sharding:
+                return leaf
             # A copy for each: what is donated must not be shared with the caller.
             value = np.asarray(leaf)
             at = lambda _: np.array(value)
@@ -174,27 +175,6 @@ class Devices(NamedTuple):
 @functools.lru_cache(maxsize=8)
 def _largest(mesh: Mesh) -> Any:
     return jax.jit(lambda rows: rows.max(0), out_shardings=NamedSharding(mesh, ALL))
-
-
-@contextlib.contextmanager
-def lost_peers() -> Iterator[None]:
-    """Says of a collective that failed why it did."""
-    try:
-        yield
-    except (jax.errors.JaxRuntimeError, ValueError) as error:
-        is_ours = isinstance(error, NatgradError)
-        if is_ours or jax.process_count() == 1 or not _is_of_peers(error):
-            raise
-        why = (str(error).splitlines() or [""])[0]
-        raise PeerError(
-            f"another process was lost: {why:.150}; start all of them again, and they "
-            "go on from the last checkpoint"
-        ) from error
-
-
-def _is_of_peers(error: Exception) -> bool:
-    told = ("Gloo", "gloo", "NCCL", "Connection", "coordination", "DEADLINE")
-    return any(word in str(error) for word in told)
 
 
 def devices_for(rows: int | None) -> Devices:

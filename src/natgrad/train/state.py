@@ -11,7 +11,8 @@ from jax import lax
 from jaxtyping import Array
 
 from natgrad.data.source import Batches
-from natgrad.train.mesh import Across, Devices, lost_peers
+from natgrad.distributed import lost_peers
+from natgrad.train.mesh import Across, Devices
 from natgrad.train.rules import Rule
 
 
@@ -154,7 +155,7 @@ class Caller:
             state = _advance(
                 self.rule,
                 self.devices,
-                state._replace(best=None),
+                self.devices.spread(state._replace(best=None)),
                 self.devices.place(stacked),
                 number,
                 float(self.steps or np.inf),

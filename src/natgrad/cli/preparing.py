@@ -1,0 +1,102 @@
+"""What a run is trained on, with every choice made that was left open."""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from natgrad import runs
+from natgrad.cli.common import say
+from natgrad.cli.folder import framed, located, refuse_nulls, said_of
+from natgrad.cli.targets import as_labels, guess, target_of
+from natgrad.data import tables
+from natgrad.data.tables import Schema
+from natgrad.errors import InputError
+from natgrad.runs import Run
+
+
+BATCH = 256
+INDICES = {"", "Unnamed: 0", "__index_level_0__"}
+"""What a column is called that is there because pandas wrote its index."""
+
+
+class Prepared(NamedTuple):
+    """A run whose every choice is made, and what it is trained on.
+
+    `learn` has an estimator learn from the data; `keep` writes what a resumed run needs
+    beside it to a folder.
+    """
+
+    run: Run
+    schema: Schema
+    rows: int
+    learn: Callable[..., Any]
+    keep: Callable[[Path], None] = lambda folder: None
+    is_lake: bool = False
+
+
+def prepare_table(run: Run) -> Prepared:
+    """Reads the data of a run, and makes the choices that were left open."""
+    path = located(run.data)
+    columns = None if run.inputs is None else [*run.inputs, run.target]
+    table = tables.read(path, columns)
+    with said_of(path):
+        tables.require(table.column_names, [run.target])
+        inputs = run.inputs or all_inputs(table.column_names, run.target)
+        schema = tables.infer(table, inputs, run.nulls)
+        encoded = schema.encode(table)
+        y, is_there = target_of(table, run.target)
+        if not is_there.all() and run.nulls != "drop":
+            refuse_nulls(is_there, run.target)
+        is_whole = encoded.is_whole & is_there
+        if not is_whole.any():
+            raise InputError("there is no row without a null")
+        if not is_whole.all():
+            say(f"{(~is_whole).sum():,} of {len(y):,} rows have a null: left out")
+        y = y[is_whole]
+        likelihood = likelihood_of(y, run)
+        if likelihood not in runs.REGRESSION:
+            y = as_labels(y)
+    with Path(path).open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    run = dataclasses.replace(
+        run,
+        data=str(Path(path).absolute()),
+        inputs=tuple(inputs),
+        likelihood=likelihood,
+        sha256=digest,
+        batch_size=run.batch_size or BATCH,
+    )
+    x = framed(encoded.x[is_whole], schema)
+    learn = lambda estimator, **options: estimator._fit(x, y, **options)
+    return Prepared(run, schema, len(y), learn)
+
+
+def likelihood_of(y: np.ndarray, run: Run) -> str:
+    """The likelihood of a run, guessed and said if it was left open."""
+    likelihood, is_text = run.likelihood, y.dtype.kind in "OU"
+    if likelihood is None:
+        likelihood, reason = guess(y)
+        say(f"guessed --likelihood {likelihood}: {reason}")
+    if likelihood in runs.REGRESSION and is_text:
+        raise InputError(
+            f"the target {run.target!r} is of strings, such as {str(y[0])!r}; the "
+            f"likelihood {likelihood!r} is of numbers: leave it to be guessed, or "
+            "take another column"
+        )
+    if likelihood in runs.ORDINAL and is_text:
+        raise InputError(
+            f"the target {run.target!r} is of strings, such as {str(y[0])!r}, whose "
+            "order is not known; make numbers of it, as 1, 2, 3"
+        )
+    return likelihood
+
+
+def all_inputs(names: list[str], target: str) -> list[str]:
+    """All columns but the target and those that pandas adds."""
+    for name in set(names) & INDICES:
+        say(f"column {name!r} is left out: it looks like an index")
+    return [name for name in names if name not in {target, *INDICES}]

@@ -1,0 +1,122 @@
+"""Training from a lake: Parquet files whose rows are read as they are needed."""
+
+import dataclasses
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from natgrad import distributed, runs
+from natgrad.cli.common import say
+from natgrad.cli.preparing import Prepared, all_inputs, likelihood_of
+from natgrad.cli.targets import as_labels
+from natgrad.data import tables
+from natgrad.data.lake import Lake
+from natgrad.data.scan import Part, Summary, merge, scan_part
+from natgrad.data.stream import Parquet
+from natgrad.errors import InputError
+from natgrad.runs import Run
+
+
+BATCH, SHARDS = 1024, 8
+
+SCAN = "scan.npz"
+"""What a pass over the lake has found, so that a resumed run need not repeat it."""
+
+
+def prepare_lake(run: Run, folder: Path | None) -> Prepared:
+    """Looks at a lake once, and makes the choices of a run that were left open."""
+    lake = Lake(run.data)
+    tables.require(lake.names, [run.target])
+    inputs = list(run.inputs or all_inputs(lake.names, run.target))
+    parts = _read(folder) if folder is not None else None
+    if parts is None:
+        say(f"{lake.total:,} rows in {len(lake.paths):,} files: looking at them once")
+        here = distributed.place()
+        part = scan_part(
+            lake, run.target, inputs, run.nulls, seed=run.seed, **here._asdict()
+        )
+        parts = distributed.exchange(_packed(part))
+    found = merge([_unpacked(part) for part in parts])
+    if found.whole < found.count:
+        missing = found.count - found.whole
+        say(f"{missing:,} of {found.count:,} rows have a null: left out")
+    likelihood = likelihood_of(found.sample_y, run)
+    classes = None
+    if likelihood not in runs.REGRESSION:
+        classes = _classes(found, run.target)
+    data = run.data if "://" in run.data else str(Path(run.data).absolute())
+    run = dataclasses.replace(
+        run,
+        data=data,
+        inputs=tuple(inputs),
+        likelihood=likelihood,
+        sha256=lake.fingerprint(),
+        batch_size=run.batch_size or BATCH,
+        shards=run.shards or _shards(distributed.place().processes),
+    )
+    rows = Parquet(
+        lake,
+        run.target,
+        rows=run.batch_size or BATCH,
+        seed=run.seed,
+        schema=found.schema,
+        shards=run.shards or SHARDS,
+        whole=found.whole,
+    )
+
+    def learn(estimator: Any, **options: Any) -> Any:
+        return estimator._fit_stream(rows, found, classes, **options)
+
+    def keep(folder: Path) -> None:
+        with tables.replacing(folder / SCAN) as draft, draft.open("wb") as file:
+            np.savez(file, *[np.frombuffer(part, np.uint8) for part in parts])
+
+    return Prepared(run, found.schema, found.whole, learn, keep, is_lake=True)
+
+
+def _shards(processes: int) -> int:
+    """The fewest from 8 on that the processes have equally many of."""
+    return -(-SHARDS // processes) * processes
+
+
+def _classes(found: Summary, target: str) -> np.ndarray:
+    if found.values is None:
+        raise InputError(
+            f"the target {target!r} has more than {tables.MAX_VALUES} different "
+            "numbers; they are no classes"
+        )
+    return as_labels(np.array(found.values))
+
+
+def _packed(part: Part) -> bytes:
+    """What one process has found, for the others and for a file."""
+    rest = json.dumps([part.values, part.names, part.nulls, part.total]).encode()
+    file = io.BytesIO()
+    np.savez(
+        file,
+        moments=part.moments,
+        rows=part.rows,
+        sample=part.sample,
+        rest=np.frombuffer(rest, np.uint8),
+    )
+    return file.getvalue()
+
+
+def _unpacked(data: bytes) -> Part:
+    with np.load(io.BytesIO(data)) as file:
+        rest = json.loads(file["rest"].tobytes())
+        return Part(file["moments"], file["rows"], file["sample"], *rest)
+
+
+def _read(folder: Path) -> list[bytes] | None:
+    """What was found when the run began, if all processes see it."""
+    try:
+        with np.load(folder / SCAN) as file:
+            found = [file[name].tobytes() for name in file.files]
+    except (OSError, ValueError):
+        found = None
+    is_there = distributed.exchange(b"no" if found is None else b"yes")
+    return found if all(word == b"yes" for word in is_there) else None
