@@ -1,6 +1,7 @@
 """Several processes, on one host or many, as one."""
 
 import contextlib
+import math
 import os
 import sys
 import traceback
@@ -15,14 +16,12 @@ from natgrad.errors import InputError, NatgradError, PeerError
 LOST, STUCK = 17, 18
 """What a process exits with when another was lost, or when it was stuck itself."""
 
-HEARTBEAT, PATIENCE = 30.0, 300.0
-"""Seconds until a silent process counts as lost, and one that takes no step as stuck.
+LIMITS = {"STARTING": 300.0, "HEARTBEAT": 30.0, "PATIENCE": 300.0}
+"""Seconds that all processes have to come together; until one that is silent counts as
+lost; and until one that takes no step counts as stuck.
 
-NATGRAD_HEARTBEAT_SECONDS and NATGRAD_PATIENCE_SECONDS are others.
+They are set by NATGRAD_STARTING_SECONDS and so on.
 """
-
-STARTING = 300
-"""Seconds that all processes have to come together."""
 
 
 class Place(NamedTuple):
@@ -48,11 +47,11 @@ def start() -> Place:
     import jax
     from jax.experimental import multihost_utils
 
-    seconds = int(_seconds("NATGRAD_HEARTBEAT_SECONDS", HEARTBEAT))
+    heartbeat = math.ceil(limit("HEARTBEAT"))
     options: dict[str, Any] = {
-        "initialization_timeout": STARTING,
-        "heartbeat_timeout_seconds": seconds,
-        "shutdown_timeout_seconds": seconds,
+        "initialization_timeout": math.ceil(limit("STARTING")),
+        "heartbeat_timeout_seconds": heartbeat,
+        "shutdown_timeout_seconds": heartbeat,
     }
     address = os.environ.get("NATGRAD_COORDINATOR")
     if address is not None:
@@ -124,9 +123,17 @@ def leave(code: int) -> None:
         os._exit(code)
 
 
-def patience() -> float:
-    """Seconds without a step after which a process of several is taken for stuck."""
-    return _seconds("NATGRAD_PATIENCE_SECONDS", PATIENCE)
+def limit(name: str) -> float:
+    """One of `LIMITS`, as the environment sets it."""
+    variable = f"NATGRAD_{name}_SECONDS"
+    given = os.environ.get(variable, str(LIMITS[name]))
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise InputError(f"{variable} is {given!r}; it should be a number above 0")
+    return seconds
 
 
 def place() -> Place:
@@ -164,16 +171,6 @@ def _is_of_peers(error: Exception) -> bool:
 def _last_words(kind: type[BaseException], error: BaseException, trace: Any) -> None:
     traceback.print_exception(kind, error, trace)
     leave(LOST if isinstance(error, PeerError) else 1)
-
-
-def _seconds(name: str, default: float) -> float:
-    try:
-        seconds = float(os.environ.get(name, default))
-    except ValueError:
-        seconds = 0.0
-    if not seconds > 0:
-        raise InputError(f"{name} is {os.environ[name]!r}; it should be above 0")
-    return seconds
 
 
 def _checked(process: str, processes: str) -> Place:

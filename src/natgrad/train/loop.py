@@ -118,7 +118,9 @@ def run(
     devices = devices_for(getattr(batches, "rows", None))
     batches, is_first = devices.shared(batches), devices.is_first
     keeper = Keeper(checkpoint, save_seconds, described, is_first)
-    watchdog = Watchdog(distributed.patience() if devices.processes > 1 else None)
+    watchdog = Watchdog(
+        distributed.limit("PATIENCE") if devices.processes > 1 else None
+    )
     with contextlib.closing(keeper), Signals() as signals, watchdog:
         devices.most([0.0])  # none reads the folder before the first has tidied it
         state, spent = keeper.restore(state, resume)
