@@ -51,11 +51,15 @@ def alternating(
         across: Across = ALONE,
         **extra: Any,
     ) -> tuple[SparseGP, AlternatingState, Float[Array, ""]]:
-        q = model.posterior
+        q, total = model.posterior, num_data
         rows, pull_back = jax.vjp(lambda model: model.project(batch.x), model)
+        if num_data is not None and batch.weight is not None and across.is_uneven:
+            # A share of the weight of the whole batch, and not of this part's own.
+            share = num_data / across.mean(jnp.asarray(batch.weight).sum())
+            batch, total = batch._replace(weight=share * batch.weight), None
 
         def loss(model: SparseGP, rows: Projection) -> Array:
-            return -projected_elbo(model, rows, batch, num_data)
+            return -projected_elbo(model, rows, batch, total)
 
         def with_posterior(q: Any) -> Any:
             return eqx.tree_at(lambda model: model.posterior, model, q)

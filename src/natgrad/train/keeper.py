@@ -71,9 +71,14 @@ class Keeper:
             )
         return found.restore(state), float(found.config["seconds"])
 
+    def is_due(self) -> bool:
+        """Whether it is time to save."""
+        is_kept = self.is_writer and self.checkpoints is not None
+        return is_kept and time.monotonic() - self.saved >= self.seconds
+
     def keep(self, state: Any, seconds: float, history: History) -> None:
-        """Saves the state if it is time to."""
-        if self.is_writer and time.monotonic() - self.saved >= self.seconds:
+        """Saves the state of a run that goes on."""
+        if self.is_writer:
             try:
                 self._save(state, seconds, history)
             except CheckpointError as error:

@@ -16,7 +16,7 @@ from natgrad.train.checkpoint import Checkpoints
 from natgrad.train.diagnosis import likely_cause
 from natgrad.train.history import History, Record
 from natgrad.train.keeper import Keeper
-from natgrad.train.mesh import Devices, devices_for
+from natgrad.train.mesh import Devices, check_parts, devices_for
 from natgrad.train.progress import Progress, Silent
 from natgrad.train.rules import Loss, Rule, default_rule, in_turn
 from natgrad.train.state import (
@@ -60,12 +60,16 @@ def fit(
     `loss(params, batch)` is in nats, of all the data: minus the evidence bound,
     estimated from a batch; it may take a `key` too, which is new at each step. `data`
     is a tree of columns, such as (x, y), of which batches have `rows` rows, or an
-    iterable of batches. Left out, `optimizer` is a guarded natural step on the
-    distributions and then annealed Adam on the rest; several are taken in turn.
+    iterable of batches. On several devices each has a part of a batch, and the loss of
+    a batch should be the mean of those of its parts. Left out, `optimizer` is a guarded
+    natural step on the distributions and then annealed Adam on the rest; several are
+    taken in turn.
 
     `options` are those of `run`.
     """
     batches = as_batches(data, rows, seed)
+    if jax.device_count() > 1:
+        check_parts(loss, params, batches)
     if optimizer is None:
         rule = default_rule(loss, params, batches.fraction)
     elif isinstance(optimizer, optax.GradientTransformation):
@@ -94,6 +98,7 @@ def run(
     resume: bool = False,
     config: dict[str, Any] | None = None,
     loss: Loss | None = None,
+    latent_parts: int = 1,
 ) -> Fitted:
     """Takes steps until the run is over, and shows what it does.
 
@@ -107,6 +112,10 @@ def run(
     The folder `checkpoint` gets the whole state every `save_seconds` and at the end;
     `resume` goes on from there, to the same result, bit for bit, as if nothing had
     happened.
+
+    All devices share the rows of a batch, and all processes do that have called
+    `natgrad.distributed.start`. Where the distributions are a batch of many, as those
+    of a classifier, `latent_parts` devices at a time share these out too.
     """
     _check_options(steps=steps, minutes=minutes, patience=patience, log_every=log_every)
     steps = STEPS if steps is None and minutes is None else steps and int(steps)
@@ -115,7 +124,7 @@ def run(
     score = None if score is None else jax.jit(score)
     state = first_state(rule, params, has_score=score is not None)
     described = _described(batches, seed, config)
-    devices = devices_for(getattr(batches, "rows", None))
+    devices = devices_for(getattr(batches, "rows", None), latent_parts)
     batches, is_first = devices.shared(batches), devices.is_first
     keeper = Keeper(checkpoint, save_seconds, described, is_first)
     watchdog = Watchdog(
@@ -142,7 +151,10 @@ def run(
                 step = int(state.step)
                 # What each process knows for itself: all act on the same.
                 known = [float(signals.heard), clock.seconds(), caller.measured]
-                heard, seconds, caller.seconds_per_step = devices.most(known)
+                known.append(float(keeper.is_due()))
+                heard, seconds, caller.seconds_per_step, due = devices.most(known)
+                if due:
+                    keeper.keep(devices.whole(state), seconds, history)
                 reason = REASONS.get(int(heard))
                 if steps is not None and step >= steps:
                     reason = "all steps taken"
@@ -166,11 +178,11 @@ def run(
                     held_out = _scored(score, state, devices)
                     record, state = _record(state, batches.num_data, held_out, clock)
                     history.add(record)
+                    params = devices.local(state.params)
                     for callback in callbacks:
                         # Their own: the next steps write where the state was.
-                        callback(record, copied(devices.local(state.params)))
+                        callback(record, copied(params))
                 shown.show(step, record)
-                keeper.keep(state, clock.seconds(), history)
             last = state
             if not len(history) or history[-1].step < int(state.step):
                 # The state that is saved stays: a resumed run has records of its own.
@@ -181,7 +193,7 @@ def run(
             shown.end(reason)
         given = last.params if score is None else last.best.params
         given = devices.local(given)
-        keeper.end(state, clock.seconds(), history, given)
+        keeper.end(devices.whole(state), clock.seconds(), history, given)
         devices.most([0.0])  # none leaves before the last checkpoint is there
     if reason == REASONS[TERMINATED]:
         raise SystemExit(143)

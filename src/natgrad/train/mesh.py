@@ -4,35 +4,44 @@ A batch is cut into equal parts, one for each device of each process. A device s
 part alone, and the loss of the batch is the mean of those of its parts. Whatever a rule
 needs of the whole batch, it asks of `Across.mean`: one collective, of one flat vector.
 Then all devices go on with the same numbers, and so to the same decisions.
+
+Where a distribution is a batch of many, such as the latent functions of a classifier,
+devices may share it out too, as a second axis. That is left to XLA's partitioner.
 """
 
 import functools
+import inspect
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from jaxtyping import Array
 
 from natgrad.data.batch import Batch
 from natgrad.distributed import lost_peers
 from natgrad.errors import InputError
+from natgrad.families.base import is_distribution
 from natgrad.linalg import Full, Log, Sqrt
 from natgrad.triangular import mirrored, symmetric
 
 
-AXIS = "rows"
+AXIS, LATENTS = "rows", "latents"
 
-ALL, ROWS = PartitionSpec(), PartitionSpec(None, AXIS)
+ALL, ROWS = P(), P(None, AXIS)
 """What every device has; batches of one step after another, cut by rows."""
 
 
 class Across(NamedTuple):
-    """The devices that share a batch, as a rule sees them: there are `number`."""
+    """The devices that share a batch, as a rule sees them: there are `number`.
+
+    Where its rows differ in weight, so may its parts: then `is_uneven`.
+    """
 
     number: int = 1
+    is_uneven: bool = False
 
     def mean(self, tree: Any) -> Any:
         """The mean of a tree over all devices, by one collective.
@@ -54,15 +63,16 @@ class Across(NamedTuple):
         whole = [_unpacked(m, node) for m, node in zip(means, nodes, strict=True)]
         return jax.tree.unflatten(structure, whole)
 
-    def part(self, batch: Any) -> Any:
+    def part(self, batch: Any) -> tuple[Any, "Across"]:
         """This device's part of a batch, whose rows stand for those of all devices."""
         if self.number == 1 or not isinstance(batch, Batch):
-            return batch
+            return batch, self
         weight = batch.weight
         if weight is None:
             dtype = jnp.promote_types(batch.x.dtype, jnp.float32)
-            weight = jnp.ones(len(batch.y), dtype)
-        return batch._replace(weight=self.number * weight)
+            ones = jnp.full(len(batch.y), self.number, dtype)
+            return batch._replace(weight=ones), self
+        return batch._replace(weight=self.number * weight), Across(self.number, True)
 
     def key(self, key: Array) -> Array:
         """A key of this device's own."""
@@ -73,6 +83,9 @@ class Across(NamedTuple):
 
 ALONE = Across()
 
+UNEQUAL = 1e-4
+"""How far, as a share, a loss may be from the mean of its halves: rounding is less."""
+
 
 class Devices(NamedTuple):
     """All devices of all processes, or those of them that a batch can be cut for."""
@@ -81,7 +94,12 @@ class Devices(NamedTuple):
 
     @property
     def across(self) -> Across:
-        return ALONE if self.mesh is None else Across(self.mesh.size)
+        return ALONE if self.mesh is None else Across(self.mesh.shape[AXIS])
+
+    @property
+    def latents(self) -> int:
+        """How many devices share out a batch of distributions."""
+        return 1 if self.mesh is None else self.mesh.shape[LATENTS]
 
     @property
     def process(self) -> int:
@@ -110,9 +128,10 @@ class Devices(NamedTuple):
                 mesh=self.mesh,
                 in_specs=specs,
                 out_specs=ALL,
+                axis_names={AXIS},
                 check_vma=False,
             )
-            return mapped(first, batches, *rest)
+            return self._laid_out(mapped(first, batches, *rest))
 
         return called
 
@@ -120,17 +139,17 @@ class Devices(NamedTuple):
         """A tree that is the same in all processes, on every device."""
         if self.mesh is None:
             return tree
-        sharding = NamedSharding(self.mesh, ALL)
 
-        def placed(leaf: Any) -> Any:
-            if isinstance(leaf, jax.Array) and leaf.sharding == sharding:
+        def placed(leaf: Any, sharding: NamedSharding) -> Any:
+            is_array = isinstance(leaf, jax.Array)
+            if is_array and leaf.sharding.is_equivalent_to(sharding, leaf.ndim):
                 return leaf
             # A copy for each: what is donated must not be shared with the caller.
             value = np.asarray(leaf)
-            at = lambda _: np.array(value)
+            at = lambda place: np.array(value[place])
             return jax.make_array_from_callback(value.shape, sharding, at)
 
-        return jax.tree.map(placed, tree)
+        return jax.tree.map(placed, tree, self._shardings(tree))
 
     def place(self, batches: Any) -> Any:
         """The rows of this process, [steps, rows, ...], on its devices."""
@@ -141,12 +160,44 @@ class Devices(NamedTuple):
         return jax.tree.map(put, batches)
 
     def local(self, tree: Any) -> Any:
-        """What every device has, on one device of this process."""
+        """What all devices have together, on one device of this process."""
         if self.mesh is None:
             return tree
+        tree = self.whole(tree)
         is_shared = lambda leaf: isinstance(leaf, jax.Array)
         one = lambda leaf: leaf.addressable_data(0) if is_shared(leaf) else leaf
         return jax.tree.map(one, tree)
+
+    def whole(self, tree: Any) -> Any:
+        """What the devices have together, on every device."""
+        if self.mesh is None or self.latents == 1:
+            return tree
+        leaves, structure = jax.tree.flatten(tree)
+        with lost_peers():
+            leaves = _gathered(self.mesh)(leaves)
+        return jax.tree.unflatten(structure, leaves)
+
+    def _shardings(self, tree: Any) -> Any:
+        """Where each leaf lies: those of a batch of distributions may be shared out."""
+        mesh, parts = self.mesh, self.latents
+        assert mesh is not None
+        whole, cut = NamedSharding(mesh, ALL), NamedSharding(mesh, P(LATENTS))
+
+        def of_node(node: Any) -> Any:
+            is_cut = is_distribution(node) and parts > 1
+            leaves = jax.tree.leaves(node)
+            is_cut = is_cut and all(len(x.shape) > 1 for x in leaves)
+            is_cut = is_cut and all(x.shape[0] % parts == 0 for x in leaves)
+            return jax.tree.map(lambda _: cut if is_cut else whole, node)
+
+        return jax.tree.map(of_node, tree, is_leaf=is_distribution)
+
+    def _laid_out(self, tree: Any) -> Any:
+        """Has a result of compiled code lie as what it goes back in as."""
+        if self.latents == 1:
+            return tree
+        constrained = jax.lax.with_sharding_constraint
+        return jax.tree.map(constrained, tree, self._shardings(tree))
 
     def shared(self, batches: Any) -> Any:
         """The same batches, of which this process gets its rows."""
@@ -166,10 +217,42 @@ class Devices(NamedTuple):
             return values
         here = len(self.mesh.local_devices)
         rows = np.tile(np.asarray(values, np.float32), (here, 1))
-        sharding = NamedSharding(self.mesh, PartitionSpec(AXIS))
+        sharding = NamedSharding(self.mesh, P((AXIS, LATENTS)))
         stacked = jax.make_array_from_process_local_data(sharding, rows)
         with lost_peers():
             return np.asarray(_largest(self.mesh)(stacked)).tolist()
+
+
+def check_parts(loss: Any, params: Any, batches: Any) -> None:
+    """Raises if the loss of a batch is not the mean of those of its halves.
+
+    One that is a sum over rows, and knows nothing of how many there are in all, would
+    be wrong on several devices without a word. One with a key cannot be compared.
+    """
+    taken = batches.take(0, 1)
+    if taken is None or "key" in inspect.signature(loss).parameters:
+        return
+    batch = jax.tree.map(lambda leaf: np.asarray(leaf)[0], taken)
+    if isinstance(batch, Batch) and batch.weight is not None:
+        batch = batch._replace(weight=np.ones_like(batch.weight))
+    half = len(jax.tree.leaves(batch)[0]) // 2
+    if not half:
+        return
+    first = jax.tree.map(lambda leaf: leaf[:half], batch)
+    second = jax.tree.map(lambda leaf: leaf[half : 2 * half], batch)
+    both = jax.tree.map(lambda leaf: leaf[: 2 * half], batch)
+    halves = [Across(2).part(part)[0] for part in (first, second)]
+    whole = float(loss(params, both))
+    parts = sum(float(loss(params, part)) for part in halves) / 2
+    scale = abs(whole) + abs(parts) + 1
+    if np.isfinite(whole) and abs(whole - parts) > UNEQUAL * scale:
+        raise InputError(
+            f"the loss of a batch is {whole:.6g}, and the mean of those of its halves "
+            f"{parts:.6g}; to be shared by {jax.device_count()} devices it should be "
+            "an estimate for all the data, such as num_data times a mean over rows, "
+            "minus what does not depend on them. Or use one device: "
+            'jax.config.update("jax_num_cpu_devices", 1), or CUDA_VISIBLE_DEVICES=0'
+        )
 
 
 @functools.lru_cache(maxsize=8)
@@ -177,25 +260,49 @@ def _largest(mesh: Mesh) -> Any:
     return jax.jit(lambda rows: rows.max(0), out_shardings=NamedSharding(mesh, ALL))
 
 
-def devices_for(rows: int | None) -> Devices:
+@functools.lru_cache(maxsize=8)
+def _gathered(mesh: Mesh) -> Any:
+    return jax.jit(lambda leaves: leaves, out_shardings=NamedSharding(mesh, ALL))
+
+
+def devices_for(rows: int | None, latents: int = 1) -> Devices:
     """The devices that batches of so many rows, of all processes, are cut for.
 
-    All there are, if they divide the rows; of one process alone as many as do.
+    All there are, if they divide the rows; of one process alone as many as do. Of them
+    `latents` at a time have the same rows, and share out batches of distributions.
     """
     everywhere = jax.devices()
+    if len(everywhere) % latents or jax.local_device_count() % latents:
+        raise InputError(
+            f"latent_parts is {latents}; it should divide the "
+            f"{jax.local_device_count()} devices of a process"
+        )
+    if latents > 1:
+        number = len(everywhere) // latents
+        if rows is None or rows % number:
+            raise InputError(
+                f"batches have {rows} rows, which are not equal parts for {number} "
+                f"times {latents} devices; take a multiple of {number}"
+            )
+        return _meshed(everywhere, latents)
     if jax.process_count() > 1:
         if rows is None or rows % len(everywhere):
             raise InputError(
                 f"batches have {rows} rows, which are not equal parts for "
                 f"{len(everywhere)} devices; take a multiple of {len(everywhere)}"
             )
-        return Devices(Mesh(np.asarray(everywhere), (AXIS,)))
+        return _meshed(everywhere)
     if rows is None or len(everywhere) == 1:
         return Devices()
     number = max(n for n in range(1, len(everywhere) + 1) if rows % n == 0)
     if number == 1:
         return Devices()
-    return Devices(Mesh(np.asarray(everywhere[:number]), (AXIS,)))
+    return _meshed(everywhere[:number])
+
+
+def _meshed(devices: list[Any], latents: int = 1) -> Devices:
+    table = np.asarray(devices).reshape(-1, latents)
+    return Devices(Mesh(table, (AXIS, LATENTS)))
 
 
 def _is_storage(node: Any) -> bool:

@@ -90,13 +90,14 @@ def _take_steps(
     def body(carry: tuple[Array, State]) -> tuple[Array, State]:
         place, state = carry
         at_place = lambda leaf: lax.dynamic_index_in_dim(leaf, place, keepdims=False)
+        part, shared = across.part(jax.tree.map(at_place, batches))
         params, optimizer, loss = rule.step(
             state.params,
             state.optimizer,
-            across.part(jax.tree.map(at_place, batches)),
+            part,
             progress=jnp.maximum(state.step.astype(float) / steps, least),
             key=across.key(jax.random.fold_in(key, state.step)),
-            across=across,
+            across=shared,
         )
         tally = _tallied(state.tally, loss)
         state = State(state.step + 1, params, optimizer, tally, state.best)
