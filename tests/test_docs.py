@@ -17,6 +17,7 @@ PAGES = [
     "docs/likelihoods.md",
     "docs/pictures.md",
     "docs/sparse_gp.md",
+    "docs/streams.md",
     "docs/training.md",
 ]
 

@@ -66,6 +66,39 @@ def test_frames_of_all_kinds_are_the_same_table(make):
         table(make(frame()), "price")
 
 
+def relation(columns):
+    duckdb = pytest.importorskip("duckdb")
+    return duckdb.connect().from_arrow(pyarrow.table(columns))
+
+
+STREAMS = {
+    "reader": lambda columns: pyarrow.table(columns).to_reader(max_chunksize=5),
+    "batch": pyarrow.RecordBatch.from_pydict,
+    "DuckDB": relation,
+    "polars": lambda columns: Stream(polars.DataFrame(columns)),
+}
+
+
+class Stream:
+    """A table that knows but how to give itself as a stream of Arrow."""
+
+    def __init__(self, frame):
+        self.frame = frame
+
+    def __arrow_c_stream__(self, schema=None):
+        return self.frame.__arrow_c_stream__(schema)
+
+
+@pytest.mark.parametrize("make", STREAMS.values(), ids=STREAMS)
+def test_any_stream_of_arrow_is_a_table(make):
+    batch = table(make(frame()), "target", "weight")
+    np.testing.assert_array_equal(batch.x, X)
+    np.testing.assert_array_equal(batch.y, Y)
+    np.testing.assert_array_equal(batch.weight, np.ones(N))
+    with pytest.raises(InputError, match="give natgrad.data.table"):
+        as_batches(make(frame()))
+
+
 def test_a_short_batch_is_filled_up_and_counts_as_much_as_its_rows():
     short = [Batch(X[:10], Y[:10]), Batch(X[10:20], Y[10:20]), Batch(X[20:], Y[20:])]
     source = as_batches(short)

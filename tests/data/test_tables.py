@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as arrow
 import pyarrow.parquet
 import pytest
+from hypothesis import given, settings, strategies as st
 
 from natgrad.data import tables
 from natgrad.data.tables import Category, Number, Schema, infer, read, write
@@ -63,6 +64,44 @@ def test_a_value_that_was_not_there_is_refused_with_its_place():
     new = arrow.table({"town": ["Ely", "Bath", "York"]})
     with pytest.raises(InputError, match="'Bath' in row 1, and 1 more.*knows Ely, Rye"):
         schema.encode(new)
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b", "", "é", None]), max_size=20),
+    st.booleans(),
+    st.sampled_from(["string", "large_string", "int8", "uint32"]),
+    st.integers(1, 7),
+)
+@settings(max_examples=100, deadline=None)
+def test_indicators_are_those_of_each_row_however_the_column_lies(
+    texts, is_filled, kind, size
+):
+    values = ("", "a", "b", "é")
+    array = arrow.array(texts, arrow.string())
+    if kind in ("int8", "uint32"):
+        coded = array.dictionary_encode()
+        indices = coded.indices.cast(getattr(arrow, kind)())
+        array = arrow.DictionaryArray.from_arrays(indices, coded.dictionary)
+    else:
+        array = array.cast(kind)
+    parts = [array[at : at + size] for at in range(0, len(array), size)]
+    column = arrow.chunked_array(parts, array.type)
+    found = Category("c", values, is_filled).encode(column)
+    none = [0.0 if is_filled else np.nan] * 4
+    expected = [
+        none if text is None else [float(text == value) for value in values]
+        for text in texts
+    ]
+    np.testing.assert_array_equal(found, np.array(expected).reshape(-1, 4))
+
+
+def test_categories_of_other_types_go_by_how_they_are_written():
+    category = Category("c", ("7", "8.5", "True"))
+    for column, place in (([7, None], 0), ([7.0, 8.5], 1), ([True], 2)):
+        found = category.encode(arrow.chunked_array([column]))
+        assert found[-1, place] == 1 or np.isnan(found[-1]).all()
+    with pytest.raises(InputError, match=r"value '\[1\]' in row 0, and 1 more"):
+        category.encode(arrow.chunked_array([[[1], [2]]]))
 
 
 def test_columns_are_found_by_name_and_missing_ones_named():

@@ -270,6 +270,34 @@ def datasets(name: str | None, fetch: bool, is_json: bool) -> None:
 
 
 @cli.command()
+@click.argument("data", type=DATA, metavar="IN")
+@click.argument("out", type=FOLDER)
+@click.option(
+    "--rows-per-group",
+    type=click.IntRange(min=1),
+    default=50_000,
+    show_default=True,
+    help="Rows that are read at a time later on.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the order.")
+@click.option("--force", is_flag=True, help="Replace the table in the folder.")
+@json_option
+@_with_debug
+def shuffle(
+    data: str, out: Path, rows_per_group: int, seed: int, force: bool, is_json: bool
+) -> None:
+    """Put the rows of Parquet files in random order.
+
+    IN is a file, a folder, or a pattern in quotes, of any size; OUT is a folder, which
+    is there once all of it is. A table that is too large for memory is learned from
+    some row groups at a time, so they should be alike.
+    """
+    from natgrad.cli import shuffling
+
+    shuffling.shuffle(data, out, rows_per_group, seed, force, is_json)
+
+
+@cli.command()
 @click.argument("name", type=click.Choice(NAMES), metavar="NAME")
 @click.option("--quick", "is_quick", is_flag=True, help="A small form, in a minute.")
 @click.option(

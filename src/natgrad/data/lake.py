@@ -85,6 +85,16 @@ class Lake:
         """A row group as a user would look for it."""
         return f"{self.paths[self.files[place]]}, row group {self.groups[place]}"
 
+    def bytes_per_row(self) -> float:
+        """How much a row takes in the files on average, before it is compressed."""
+        size = rows = 0
+        for path in dict.fromkeys(self.paths):
+            footer = self._footer(path)
+            groups = range(footer.num_row_groups)
+            size += sum(footer.row_group(group).total_byte_size for group in groups)
+            rows += footer.num_rows
+        return size / rows
+
     def _opened(self, path: str, footer: Any = None) -> Any:
         from pyarrow import parquet
 

@@ -195,7 +195,7 @@ class _Looker:
     def look(self, place: int) -> tuple[np.ndarray, np.ndarray]:
         """The moments of each column, and the rows, whole rows and nulls of each."""
         table = self.lake.read(place, list(dict.fromkeys(self.names)))
-        matrix = np.empty((len(table), len(self.names)))
+        matrix = np.empty((len(self.names), len(table))).T  # columns are contiguous
         try:
             for at, name in enumerate(self.names):
                 self._fill(table[name], at, matrix[:, at])
@@ -205,7 +205,7 @@ class _Looker:
             raise InputError(f"{self.lake.where(place)}: {error}") from None
         refused = is_null[:, -1:] if self.nulls == "mean" else is_null
         is_kept = np.asarray(~refused.any(axis=1))
-        kept = matrix[is_kept]
+        kept = matrix if is_kept.all() else matrix[is_kept]
         self._count(kept)
         self._draw(place, is_kept, kept)
         rows = [len(table), len(kept), *is_null.sum(0)]
@@ -294,10 +294,13 @@ def _chosen(lake: Lake, seed: int) -> tuple[np.ndarray, int]:
 
 def _moments(rows: np.ndarray) -> np.ndarray:
     """How many numbers each column has, their mean and squared distances from it."""
-    is_there = ~np.isnan(rows)
-    number = is_there.sum(0)
-    mean = np.where(is_there, rows, 0.0).sum(0) / np.maximum(number, 1)
-    distance = np.where(is_there, rows - mean, 0.0)
+    is_null = np.isnan(rows)
+    number = len(rows) - is_null.sum(0)
+    there = np.where(is_null, 0.0, rows) if is_null.any() else rows
+    mean = there.sum(0) / np.maximum(number, 1)
+    distance = there - mean
+    if is_null.any():
+        distance[is_null] = 0
     return np.stack([number, mean, (distance**2).sum(0)], axis=-1)
 
 

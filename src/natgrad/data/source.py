@@ -267,7 +267,14 @@ def as_array(column: Any) -> Any:
 
 
 def table(frame: Any, target: str, weight: str | None = None) -> Batch:
-    """The columns of a frame of pandas, polars or Arrow; all others are inputs."""
+    """The columns of a frame of pandas, polars or Arrow; all others are inputs.
+
+    Whatever else gives a stream of Arrow is read to its end, as a relation of DuckDB.
+    """
+    if hasattr(frame, "__arrow_c_stream__") and not hasattr(frame, "to_numpy"):
+        import pyarrow
+
+        frame = pyarrow.table(frame)
     names = list(getattr(frame, "column_names", None) or frame.columns)
     for name in (target, weight):
         if name is not None and name not in names:
@@ -300,7 +307,7 @@ def as_batches(data: Any, rows: int = 256, seed: int = 0) -> Batches:
     """
     if isinstance(data, Batches):
         return data
-    if hasattr(data, "columns"):  # a frame of pandas, polars or Arrow
+    if hasattr(data, "columns") or hasattr(data, "__arrow_c_stream__"):  # a frame
         raise InputError(
             f"the data is {_shown(data)}, and which column is the target is not "
             "known: give natgrad.data.table(frame, target), or a pair (x, y)"

@@ -194,11 +194,11 @@ class Parquet:
 
     def _pool(self, shard: int, place: int) -> Filled:
         """The pool that has a row, which is in memory, on its way, or read now."""
-        held = self._held.pop(shard, None)
+        held = self._held.get(shard)
         if held is not None and held.pool.begin <= place < held.pool.end:
-            self._held[shard] = held
             return held
-        del held
+        del held  # so that there is room for the next
+        self._held.pop(shard, None)
         ahead = self._ahead.pop(shard, None)
         if ahead is not None and ahead[0] != place:
             ahead[1].cancel()
