@@ -179,9 +179,9 @@ def _marked(folder: Path, note: dict[str, Any]) -> bytes:
 
 
 def _short(value: Any) -> str:
-    if isinstance(value, str):
-        return value[:12]
-    return ",".join(map(str, value)) or "none" if isinstance(value, list) else value
+    if isinstance(value, list):
+        return ",".join(map(str, value)) or "none"
+    return str(value)[:12]
 
 
 def _is_done(path: Path, mark: bytes) -> bool:
