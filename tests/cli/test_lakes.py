@@ -23,7 +23,6 @@ from natgrad.cli import lakes, use
 from natgrad.data.tables import Category, Number, Schema
 from natgrad.errors import CheckpointError, InputError
 from natgrad.sklearn import GPClassifier, GPRegressor
-from natgrad.train import progress
 
 
 LEVELS = [0.1, 0.9]
@@ -209,7 +208,7 @@ def test_another_command_into_a_folder_is_refused(lake, tmp_path, made):
         ({"model": "two"}, "otherwise: model was [0-9a-f]{12} and is [0-9a-f]{12};"),
         ({"keep": "id,town"}, "otherwise: keep was id and is id,town; give the same"),
         ({"levels": []}, "otherwise: quantiles was 0.1,0.9 and is none; give the same"),
-        ({"part": 300}, "otherwise: parts was 5 and is 10; give the same command, or"),
+        ({"part": 300}, "otherwise: rows_per_part was 700 and is 300; give the same"),
         ({"data": tmp_path / "other"}, "otherwise: lake was .* rows was 2500 and is"),
     ]:
         with pytest.raises(InputError, match=message):
@@ -333,6 +332,7 @@ def test_where_predictions_may_go(lake, tmp_path, made, models):
     }.items():
         with pytest.raises(InputError, match=message):
             made(lake, out)
+    assert not (lake / "p").exists()
     with pytest.raises(InputError, match="--keep has the column 'mean', and so have"):
         write_groups(lake / "c.parquet", arrow.table({"mean": [0.0]}), [1])
         made(lake / "c.parquet", tmp_path / "out", keep="mean")
@@ -348,16 +348,6 @@ def test_quantiles_of_normal_targets_are_those_of_the_estimator(models):
     expected = model.estimator.predict(x, quantiles=LEVELS)
     columns = np.stack([found[f"q{level}"].to_numpy() for level in LEVELS], axis=1)
     np.testing.assert_allclose(columns, expected, rtol=1e-12, atol=1e-12)
-
-
-def test_lines_tell_how_far_it_is(monkeypatch, capsys):
-    monkeypatch.setattr(progress, "SECONDS", 0.0)
-    with progress.Rows(10_000, 1000) as rows:
-        rows.add(2000)
-        rows.add(7000)
-    first, last = capsys.readouterr().err.splitlines()
-    assert first.startswith("row 3,000/10,000  ") and " rows/s  " in first
-    assert last.startswith("row 10,000/10,000  ") and last.endswith("  00:00 left")
 
 
 @pytest.mark.slow

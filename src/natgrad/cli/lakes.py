@@ -52,7 +52,7 @@ class Task(NamedTuple):
     def columns(self) -> list[str]:
         return [*self.keep, *predicted(self.model, self.levels)]
 
-    def note(self, parts: list[Part]) -> dict[str, Any]:
+    def note(self) -> dict[str, Any]:
         """All that the predictions depend on, in values that JSON has."""
         return {
             "model": digest(self.model.path),
@@ -60,7 +60,7 @@ class Task(NamedTuple):
             "keep": self.keep,
             "quantiles": [] if self.model.is_classifier else self.levels,
             "rows": self.lake.total,
-            "parts": len(parts),
+            "rows_per_part": PART,
         }
 
 
@@ -72,7 +72,7 @@ def predict(
     opened, lake = open_model(model), Lake(data)
     task = Task(opened, lake, kept(keep, lake.names, opened, levels), levels)
     parts = cut(lake)
-    mark = _marked(folder, task.note(parts))
+    mark = _marked(folder, task.note())
     process, processes = place()
     mine = parts[process::processes]
     is_done = np.array([_is_done(folder / part.name, mark) for part in mine], bool)
@@ -120,7 +120,7 @@ def cut(lake: Lake) -> list[Part]:
 
 
 def _checked(out: str, data: str) -> Path:
-    """The folder for predictions, which is made."""
+    """The folder for predictions of a lake."""
     if out == "-" or Path(out).suffix.lower() in (".parquet", ".csv"):
         raise InputError(
             f"--out is {out}, and DATA is a lake; its predictions are many files: "
@@ -139,7 +139,6 @@ def _checked(out: str, data: str) -> Path:
             f"--out is {out}, in the folder {data}, all of which is DATA; predictions "
             "should be outside of it"
         )
-    folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
@@ -148,6 +147,7 @@ def _marked(folder: Path, note: dict[str, Any]) -> bytes:
 
     Its hash is in each part, so that none is taken for what it is not.
     """
+    folder.mkdir(parents=True, exist_ok=True)
     path, text = folder / NOTE, json.dumps(note, indent=2) + "\n"
     names = [name for name in os.listdir(folder) if name[:1] != "."]
     if names and NOTE not in names:
@@ -217,9 +217,10 @@ def _write(folder: Path, part: Part, task: Task, mark: bytes, bar: Rows) -> int:
             answers = _answers(part, task)
             first = next(answers)
             schema = first.schema.with_metadata({b"natgrad": mark})
-            with parquet.ParquetWriter(
-                draft, schema, write_page_checksum=True
-            ) as writer:
+            # Numbers that hardly repeat are larger with a dictionary, and take longer.
+            texts = [field.name for field in schema if tables.is_text(field.type)]
+            options: Any = {"write_page_checksum": True, "use_dictionary": texts}
+            with parquet.ParquetWriter(draft, schema, **options) as writer:
                 for answer in itertools.chain([first], answers):
                     writer.write_table(answer)
                     nulls += answer[-1].null_count
