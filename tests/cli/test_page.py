@@ -6,6 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pyarrow as arrow
+import pyarrow.parquet as parquet
 import pytest
 
 
@@ -48,10 +51,20 @@ def pattern(shown: str) -> str:
     return made
 
 
+def make_lake(folder: Path) -> None:
+    """Two files of the rows of the page's lake."""
+    folder.mkdir()
+    for number in range(2):
+        times = np.linspace(2, 58, 200)
+        table = arrow.table({"id": np.arange(200) + 200 * number, "times": times})
+        parquet.write_table(table, folder / f"{number}.parquet")
+
+
 @pytest.mark.slow
 @pytest.mark.xdist_group("command line")
 def test_the_page_shows_what_the_commands_print(tmp_path):
     page = commands()
+    make_lake(tmp_path / "lake")
     arguments = [command.removeprefix("natgrad ").split() for command, _ in page]
     found = subprocess.run(
         [sys.executable, "-c", DRIVER, json.dumps(arguments)],

@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from natgrad.train import Record, progress as module
-from natgrad.train.progress import Progress, clock, summary
+from natgrad.train.progress import Progress, Rows, clock, summary
 
 
 def record(step: int, **more) -> Record:
@@ -79,3 +79,13 @@ def test_a_file_gets_a_line_now_and_then_and_one_at_the_end(monkeypatch):
 def test_words_are_few():
     assert summary(Record(1, 0.0, 1.23456)) == "bound/N 1.235"
     assert [clock(s) for s in (5.0, 65.0, 3665.0)] == ["00:05", "01:05", "1:01:05"]
+
+
+def test_lines_tell_how_far_it_is(monkeypatch, capsys):
+    monkeypatch.setattr(module, "SECONDS", 0.0)
+    with Rows(10_000, 1000) as rows:
+        rows.add(2000)
+        rows.add(7000)
+    first, last = capsys.readouterr().err.splitlines()
+    assert first.startswith("row 3,000/10,000  ") and " rows/s  " in first
+    assert last.startswith("row 10,000/10,000  ") and last.endswith("  00:00 left")

@@ -166,7 +166,10 @@ def resume(folder: Path, is_json: bool) -> int:
 @click.argument("model", type=DATA)
 @click.argument("data", type=DATA)
 @click.option(
-    "--out", type=DATA, required=True, help=".parquet, .csv, or - for stdout."
+    "--out",
+    type=DATA,
+    required=True,
+    help=".parquet, .csv, or - for stdout; for a lake a folder.",
 )
 @click.option(
     "--quantiles",
@@ -180,10 +183,13 @@ def resume(folder: Path, is_json: bool) -> int:
 def predict(
     model: str, data: str, out: str, quantiles: str, keep: str, is_json: bool
 ) -> None:
-    """Predict each row of a table.
+    """Predict each row of a table, or of a lake.
 
     Regression gives mean, std and quantiles of the target; classification the class
-    and the probability of each.
+    and the probability of each. DATA is a file, or a lake of Parquet files: a folder,
+    an address, or a pattern such as 'lake/*.parquet'. A lake is predicted in parts,
+    shared among processes; those in the folder are not made again, so that after a
+    kill the same command goes on.
     """
     try:
         levels = [float(level) for level in quantiles.split(",") if level.strip()]
@@ -196,9 +202,13 @@ def predict(
             "0.05,0.95"
         )
 
-    from natgrad.cli.use import predict
+    from natgrad.cli import lakes, use
+    from natgrad.cli.folder import located
+    from natgrad.data.lake import is_lake
 
-    predict(model, data, out, levels, keep, is_json)
+    is_file = Path(data).is_file()
+    module = lakes if not is_file and is_lake(located(data)) else use
+    module.predict(model, data, out, levels, keep, is_json)
 
 
 @cli.command()

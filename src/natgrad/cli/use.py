@@ -11,7 +11,6 @@ from natgrad.cli.folder import (
     HISTORY,
     RUN,
     Opened,
-    Rows,
     model_file,
     open_model,
     read_rows,
@@ -21,50 +20,95 @@ from natgrad.data.tables import Category
 from natgrad.errors import InputError
 
 
+BLOCK = 2**12
+"""How many rows are predicted together: few enough to be kept near a processor."""
+
+
 def predict(
     model: str, data: str, out: str, levels: list[float], keep: str, is_json: bool
 ) -> None:
     """Writes predictions for each row of a table, null where an input is."""
     if out != "-" and Path(out).suffix.lower() not in (".parquet", ".csv"):
-        raise InputError(f"--out is {out}; it should end in .parquet or .csv")
+        raise InputError(
+            f"--out is {out}; it should end in .parquet or .csv, as DATA is one table; "
+            "a folder is for a lake, given as a folder or a pattern"
+        )
     opened = open_model(model)
     rows = read_rows(opened, data, is_target_wanted=False)
-    wanted = rows.table.column_names if keep == "all" else _split(keep)
-    tables.require(rows.table.column_names, wanted)
-    columns = predictions(opened, rows, levels)
-    if both := [name for name in wanted if name in columns]:
+    wanted = kept(keep, rows.table.column_names, opened, levels)
+    columns = {name: rows.table[name] for name in wanted}
+    columns |= predictions(opened, rows.x, rows.is_whole, levels)
+    tables.write(out, columns)
+    say_nulls(int((~rows.is_whole).sum()))
+    if out != "-":
+        total = len(rows.is_whole)
+        given = {"out": out, "rows": total, "columns": list(columns)}
+        give(given, is_json, f"{out} has {total:,} rows of {', '.join(columns)}")
+
+
+def kept(keep: str, names: list[str], model: Opened, levels: list[float]) -> list[str]:
+    """The columns that --keep means, which are to stand beside the predictions."""
+    asked = [name.strip() for name in keep.split(",") if name.strip()]
+    wanted = names if keep == "all" else list(dict.fromkeys(asked))
+    tables.require(names, wanted)
+    if both := [name for name in wanted if name in predicted(model, levels)]:
         raise InputError(
             f"--keep has the column {both[0]!r}, and so have the predictions; keep "
             "others, or rename it"
         )
-    kept = {name: rows.table[name] for name in wanted}
-    whole = rows.is_whole
-    tables.write(out, kept | {name: _spread(c, whole) for name, c in columns.items()})
-    if not whole.all():
-        missing = int((~whole).sum())
-        they = "row has a null, and so has its prediction"
-        if missing > 1:
-            they = "rows have a null, and so have their predictions"
-        say(f"{missing:,} {they}")
-    if out != "-":
-        given = {"out": out, "rows": len(whole), "columns": [*kept, *columns]}
-        text = f"{out} has {len(whole):,} rows of {', '.join([*kept, *columns])}"
-        give(given, is_json, text)
+    return wanted
 
 
-def predictions(model: Opened, rows: Rows, levels: list[float]) -> dict[str, Any]:
-    """Columns of what is predicted for the rows that can be."""
+def predicted(model: Opened, levels: list[float]) -> list[str]:
+    """What the columns of predictions are called."""
     if model.is_classifier:
-        classes = model.estimator.classes_
-        chances = model.estimator.predict_proba(rows.x)
-        named = {f"p({name})": chances[:, k] for k, name in enumerate(classes)}
-        return {"class": classes[chances.argmax(1)]} | named
-    mean, std = model.estimator.predict(rows.x, return_std=True)
-    columns = {"mean": mean, "std": std}
-    if levels:
-        quantiles = model.estimator.predict(rows.x, quantiles=levels)
-        columns |= {f"q{p:g}": quantiles[:, k] for k, p in enumerate(levels)}
-    return columns
+        return ["class", *(f"p({name})" for name in model.estimator.classes_)]
+    return ["mean", "std", *(f"q{level:g}" for level in levels)]
+
+
+def predictions(
+    model: Opened, x: np.ndarray, is_whole: np.ndarray, levels: list[float]
+) -> dict[str, Any]:
+    """Columns of what is predicted for all rows, null for those that are not whole.
+
+    All blocks have one shape, and so one program: a row's prediction is the same bits
+    whatever rows are around it. `x` has the inputs of the rows that are whole.
+    """
+    # Without any, a row of zeros tells the types of the columns.
+    x = x if len(x) else np.zeros((1, x.shape[1]))
+    parts = []
+    for start in range(0, len(x), BLOCK):
+        some = x[start : start + BLOCK]
+        filled = np.pad(some, [(0, BLOCK - len(some)), (0, 0)], mode="edge")
+        parts.append([column[: len(some)] for column in _block(model, filled, levels)])
+    columns = map(np.concatenate, zip(*parts, strict=True))
+    names = predicted(model, levels)
+    pairs = zip(names, columns, strict=True)
+    return {name: _spread(column, is_whole) for name, column in pairs}
+
+
+def _block(model: Opened, x: np.ndarray, levels: list[float]) -> list[np.ndarray]:
+    estimator = model.estimator
+    if model.is_classifier:
+        chances = estimator.predict_proba(x)
+        return [estimator.classes_[chances.argmax(1)], *chances.T]
+    mean, std = estimator.predict(x, return_std=True)
+    if model.likelihood == "gaussian":
+        from scipy.special import ndtri
+
+        return [mean, std, *(mean + std * ndtri(level) for level in levels)]
+    if not levels:
+        return [mean, std]
+    return [mean, std, *estimator.predict(x, quantiles=levels).T]
+
+
+def say_nulls(missing: int) -> None:
+    """Says how many rows could not be predicted, if there are any."""
+    they = "row has a null, and so has its prediction"
+    if missing > 1:
+        they = "rows have a null, and so have their predictions"
+    if missing:
+        say(f"{missing:,} {they}")
 
 
 def evaluate(model: str, data: str, is_json: bool) -> None:
@@ -168,7 +212,3 @@ def _spread(column: np.ndarray, is_whole: np.ndarray) -> Any:
     places = np.cumsum(is_whole) - 1
     indices = arrow.array(places, mask=~is_whole)
     return arrow.array(values).take(indices)
-
-
-def _split(names: str) -> list[str]:
-    return [name.strip() for name in names.split(",") if name.strip()]

@@ -37,8 +37,9 @@ class Lake:
         self._lock = threading.Lock()
         distinct = list(dict.fromkeys(self.paths))
         with ThreadPoolExecutor(READERS) as pool:
-            counts = dict(zip(distinct, pool.map(self._counts, distinct), strict=True))
-        each = [counts[path] for path in self.paths]
+            found = dict(zip(distinct, pool.map(self._indexed, distinct), strict=True))
+        each = [found[path][0] for path in self.paths]
+        self._marks = [found[path][1] for path in self.paths]
         sizes = [len(rows) for rows in each]
         self.files = np.repeat(np.arange(len(each), dtype=np.int32), sizes)
         places = [np.arange(size, dtype=np.int32) for size in sizes]
@@ -73,13 +74,15 @@ class Lake:
         return table
 
     def fingerprint(self) -> str:
-        """The SHA-256 of the files' names and of the rows in all their groups."""
-        digest = hashlib.sha256()
+        """The SHA-256 of the files' names and of their footers.
+
+        Footers have the rows and the bytes of each column of each group, and as most
+        writers make them the least and the greatest of its values.
+        """
         names = [path.rpartition("/")[2] for path in self.paths]
-        digest.update("\n".join(names).encode())
-        for column in (self.files, self.groups, self.rows):
-            digest.update(column.tobytes())
-        return digest.hexdigest()
+        pairs = zip(names, self._marks, strict=True)
+        text = "\n".join(f"{name} {mark}" for name, mark in pairs)
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def where(self, place: int) -> str:
         """A row group as a user would look for it."""
@@ -106,11 +109,15 @@ class Lake:
             pre_buffer=True,
         )
 
-    def _counts(self, path: str) -> np.ndarray:
-        footer = self._footer(path)
+    def _indexed(self, path: str) -> tuple[np.ndarray, str]:
+        """The rows of each row group of a file, and the SHA-256 of its footer."""
+        from pyarrow import BufferOutputStream
+
+        footer, copy = self._footer(path), BufferOutputStream()
         groups = range(footer.num_row_groups)
         rows = [footer.row_group(group).num_rows for group in groups]
-        return np.asarray(rows, np.int64)
+        footer.write_metadata_file(copy)
+        return np.asarray(rows, np.int64), hashlib.sha256(copy.getvalue()).hexdigest()
 
     def _footer(self, path: str) -> Any:
         """The footer of a file, from among the last that were used or from the file."""

@@ -82,9 +82,11 @@ def _root(
     t = centre + width * special.ndtri(aims)
     error, slope = gap(t), 1 / width
     for _ in range(LOOKS):
-        if (np.abs(error) < NEAR).all():
+        is_far = ~(np.abs(error) < NEAR)
+        if not is_far.any():
             break
-        step = np.clip(-error / slope, -3 * width, 3 * width)
+        # A row that is there stays, so that it does not depend on the others.
+        step = np.where(is_far, np.clip(-error / slope, -3 * width, 3 * width), 0)
         before, t = error, t + step
         error = gap(t)
         found = (error - before) / np.where(step == 0, 1, step)

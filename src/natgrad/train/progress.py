@@ -114,6 +114,44 @@ class Silent:
     def end(self, reason: str) -> None: ...
 
 
+class Rows:
+    """Shows how many rows of a table are done, of how many, and how fast."""
+
+    def __init__(self, total: int, done: int = 0):
+        self.total, self.done, self.begin = total, done, done
+        self.started = self.shown = time.monotonic()
+        self.bar: Any = None
+
+    def __enter__(self) -> "Rows":
+        if is_interactive():
+            from tqdm.auto import tqdm
+
+            self.bar = tqdm(
+                total=self.total,
+                initial=self.done,
+                unit=" rows",
+                unit_scale=True,
+                dynamic_ncols=True,
+            )
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+    def add(self, rows: int) -> None:
+        """Tells of more rows that are done."""
+        self.done += rows
+        if self.bar is not None:
+            self.bar.update(rows)
+        elif time.monotonic() - self.shown >= SECONDS:
+            self.shown = time.monotonic()
+            rate = (self.done - self.begin) / (self.shown - self.started)
+            left = clock((self.total - self.done) / rate)
+            line = f"row {self.done:,}/{self.total:,}  {rate:,.0f} rows/s  {left} left"
+            print(line, file=sys.stderr, flush=True)
+
+
 def summary(record: Record) -> str:
     """A record in few words."""
     parts = [f"bound/N {record.objective:.4g}"]
