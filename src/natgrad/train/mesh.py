@@ -284,23 +284,24 @@ def devices_for(rows: int | None, latents: int = 1) -> Devices:
                 f"batches have {rows} rows, which are not equal parts for {number} "
                 f"times {latents} devices; take a multiple of {number}"
             )
-        return _meshed(everywhere, latents)
+        return meshed(everywhere, latents)
     if jax.process_count() > 1:
         if rows is None or rows % len(everywhere):
             raise InputError(
                 f"batches have {rows} rows, which are not equal parts for "
                 f"{len(everywhere)} devices; take a multiple of {len(everywhere)}"
             )
-        return _meshed(everywhere)
+        return meshed(everywhere)
     if rows is None or len(everywhere) == 1:
         return Devices()
     number = max(n for n in range(1, len(everywhere) + 1) if rows % n == 0)
     if number == 1:
         return Devices()
-    return _meshed(everywhere[:number])
+    return meshed(everywhere[:number])
 
 
-def _meshed(devices: list[Any], latents: int = 1) -> Devices:
+def meshed(devices: list[Any], latents: int = 1) -> Devices:
+    """Some devices as one, of which `latents` at a time have the same rows."""
     table = np.asarray(devices).reshape(-1, latents)
     return Devices(Mesh(table, (AXIS, LATENTS)))
 
