@@ -1,7 +1,9 @@
 """Hosts on one machine are hosts: with names, addresses and cables."""
 
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ pytestmark = pytest.mark.skipif(not is_possible(), reason="needs root and iprout
 
 WHO = "import socket; name = socket.gethostname(); print(socket.gethostbyname(name))"
 LISTEN = "import socket, time; _ = socket.create_server(('', 7)); time.sleep(60)"
+HEARTBEAT = 5
 REACH = "import socket, sys; socket.create_connection((sys.argv[1], 7), 0.3)"
 
 
@@ -65,3 +68,71 @@ def test_two_sets_of_hosts_do_not_meet():
         assert is_reached(one, 0, 0)
         assert not is_reached(two, 0, 0, tries=1)
         assert not is_reached(two, 1, 0, tries=1)
+
+
+# Training
+
+
+TRAIN = """
+import sys, time
+from natgrad import distributed
+
+distributed.start()
+
+import hashlib, jax, numpy as np
+from natgrad import gp
+
+rng = np.random.default_rng(0)
+x = rng.normal(size=(500, 2)).astype(np.float32)
+y = np.sin(x).sum(1) + 0.1 * rng.normal(size=500).astype(np.float32)
+model = gp.start(x, gp.likelihoods.Gaussian(0.1), 10)
+keep = {"checkpoint": sys.argv[1], "resume": True, "save_seconds": 0.2}
+slow = {"log_every": 1, "callbacks": [lambda *_: time.sleep(0.02)]}
+fitted = gp.fit(model, (x, y), rows=64, steps=100, progress=False, **keep, **slow)
+values = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(fitted.params)]
+print(hashlib.sha256(b"".join(values)).hexdigest())
+"""
+
+
+def trainers(some, folder):
+    """A process on each host; their folder is one, as on a disk that all see."""
+    env = os.environ | {
+        "NATGRAD_COORDINATOR": f"{some.names[0]}:7777",
+        "NATGRAD_NUM_PROCESSES": str(len(some.names)),
+        "NATGRAD_HEARTBEAT_SECONDS": str(HEARTBEAT),
+    }
+    command = [sys.executable, "-c", TRAIN, str(folder)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return [
+        some.start(host, command, env=env | {"NATGRAD_PROCESS_ID": str(host)}, **pipes)
+        for host in range(len(some.names))
+    ]
+
+
+def newest(folder):
+    names = [path.name for path in folder.glob("*") if path.name.isdecimal()]
+    return max(map(int, names), default=0)
+
+
+@pytest.mark.slow
+def test_a_cut_cable_ends_all_and_what_is_started_again_goes_on(tmp_path):
+    with hosts(2) as some:
+        cut = trainers(some, tmp_path)
+        while not newest(tmp_path):
+            assert all(process.poll() is None for process in cut)
+            time.sleep(0.05)
+        some.cut(1)
+        begun = time.monotonic()
+        for process in cut:
+            _, said = process.communicate(timeout=60)
+            assert process.returncode not in (0, 1, 2)  # which are not tried again
+            assert "another task died" in said
+        assert time.monotonic() - begun < 3 * HEARTBEAT
+        assert 0 < newest(tmp_path) < 100
+        some.mend(1)
+        ended = [
+            process.communicate(timeout=120)[0] for process in trainers(some, tmp_path)
+        ]
+        one, other = [lines.splitlines()[-1] for lines in ended]
+    assert newest(tmp_path) == 100
+    assert one == other
