@@ -3,7 +3,9 @@
 import contextlib
 import math
 import os
+import socket
 import sys
+import time
 import traceback
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -47,6 +49,8 @@ def start() -> Place:
     import jax
     from jax.experimental import multihost_utils
 
+    if jax.distributed.is_initialized():
+        return here
     heartbeat = math.ceil(limit("HEARTBEAT"))
     options: dict[str, Any] = {
         "initialization_timeout": math.ceil(limit("STARTING")),
@@ -59,9 +63,11 @@ def start() -> Place:
             "coordinator_address": address,
             "num_processes": here.processes,
             "process_id": here.process,
+            "cluster_detection_method": "deactivate",
         }
         # Or it would listen to everybody on the network.
         if here.process == 0:
+            _check_can_listen(address)
             options["coordinator_bind_address"] = address
     elif "NATGRAD_NUM_PROCESSES" in os.environ:
         raise InputError(
@@ -161,6 +167,31 @@ def is_started() -> bool:
     import jax
 
     return jax.distributed.is_initialized() and jax.process_count() > 1
+
+
+def _check_can_listen(address: str) -> None:
+    """Waits until this host can listen at an address; JAX would crash there if not.
+
+    The name of a host that has just begun may not be known yet, or still be that of the
+    one before it. A fifth of the time for starting is left to that.
+    """
+    host, _, port = address.rpartition(":")
+    end = time.monotonic() + limit("STARTING") / 5
+    while True:
+        try:
+            if not 0 < int(port) < 2**16:
+                raise ValueError(f"there is no port {port}")
+            family, *_, where = socket.getaddrinfo(host.strip("[]"), int(port))[0]
+            socket.create_server(where[:2], family=family).close()
+            return
+        except (OSError, ValueError) as error:
+            if time.monotonic() > end or not isinstance(error, OSError):
+                raise InputError(
+                    f"NATGRAD_COORDINATOR is {address!r}, where this process, the "
+                    f"first, cannot listen: {getattr(error, 'strerror', error)}; it "
+                    "should be the host:port of its host, with a port that is free"
+                ) from error
+            time.sleep(0.5)
 
 
 def _is_of_peers(error: Exception) -> bool:

@@ -31,6 +31,7 @@ EXTRAS = {
     "tensorboard": ("tensorboardX", "tensorboardX"),
     "mlflow": ("mlflow-skinny", "mlflow"),
     "reproduce": ("pandas", "pandas"),
+    "ray": ("ray", "ray"),
 }
 """What each extra of natgrad brings: a package, and the module that is in it."""
 

@@ -1,0 +1,81 @@
+"""A small lake to train on by the command, and whether a run of it was broken off.
+
+For `slurm.py` and `ray_run.py`: both train the same, once in peace and once with a
+process killed on the way, and should end with the same model to the last bit.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+
+from natgrad import envelope
+
+
+FILES, GROUPS, ROWS, WIDTH = 4, 4, 5000, 8
+COMMAND = ["--data", "lake/*.parquet", "--config", "run.toml", "--out", "model"]
+
+RUN = """\
+[data]
+target = "y"
+
+[model]
+likelihood = "gaussian"
+inducing = 50
+
+[training]
+max_iter = {steps}
+batch_size = 512
+"""
+
+
+def prepare(folder: Path, steps: int) -> Path:
+    """A folder with a lake and how to train on it."""
+    rng = np.random.default_rng(0)
+    (folder / "lake").mkdir(parents=True)
+    for file in range(FILES):
+        x = rng.standard_normal((GROUPS * ROWS, WIDTH))
+        y = np.sin(2 * x).sum(1) / 2 + 0.3 * rng.standard_normal(len(x))
+        columns = {f"x{place}": column for place, column in enumerate(x.T)}
+        path = folder / "lake" / f"{file}.parquet"
+        parquet.write_table(pa.table(columns | {"y": y}), path, row_group_size=ROWS)
+    (folder / "run.toml").write_text(RUN.format(steps=steps))
+    return folder
+
+
+def checkpoints(folder: Path) -> list[int]:
+    """The steps of which there are checkpoints."""
+    paths = (folder / "model" / "checkpoint").glob("*")
+    return sorted(int(path.name) for path in paths if path.name.isdecimal())
+
+
+def is_beyond(folder: Path, step: int) -> bool:
+    """Whether a run has come further, or to its end."""
+    is_over = (folder / "model" / "model.natgrad").exists()
+    return is_over or any(each > step for each in checkpoints(folder))
+
+
+def digest(folder: Path) -> str:
+    """The SHA-256 of the numbers in the model that a run ended with."""
+    _, arrays = envelope.read(folder / "model" / "model.natgrad")
+    found = hashlib.sha256()
+    for name in sorted(arrays):
+        found.update(name.encode() + arrays[name].tobytes())
+    return found.hexdigest()
+
+
+def wait_for(what: Callable[[], object], seconds: float = 300) -> None:
+    end = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > end:
+            raise SystemExit(f"nothing came of it in {seconds:g} seconds")
+        time.sleep(0.1)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
