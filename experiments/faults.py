@@ -28,6 +28,11 @@ from pathlib import Path
 import numpy as np
 
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.hosts import Hosts, hosts  # noqa: E402
+
+
 RESULTS = Path(__file__).parent / "results"
 STEPS, RECORD = 1000, 20
 STARTING, HEARTBEAT, PATIENCE = 40, 10, 10
@@ -126,7 +131,7 @@ class Job:
         number: int = 2,
         file_size: int | None = None,
         stuck_at: int = -1,
-        hosts=None,
+        hosts: Hosts | None = None,
     ):
         out.mkdir(parents=True, exist_ok=True)
         self.out = out
@@ -152,11 +157,11 @@ class Job:
             command += [str(stuck_at)]
             if file_size is not None:
                 command = [sys.executable, "-c", LIMITED, str(file_size), *command]
-            if hosts is not None:
-                command = hosts.command(process, command)
-            begun = subprocess.Popen(
-                command, env=environment, stdout=self.log, stderr=self.log
-            )
+            options = {"env": environment, "stdout": self.log, "stderr": self.log}
+            if hosts is None:
+                begun = subprocess.Popen(command, **options)
+            else:
+                begun = hosts.start(process, command, **options)
             self.processes.append(begun)
 
     def has_steps(self, number: int) -> bool:
@@ -302,12 +307,10 @@ def truncated(trial: Trial) -> float:
 
 def cut(trial: Trial) -> float:
     """The cable between two hosts is cut."""
-    from hosts import Hosts
-
-    with Hosts(2) as hosts:
-        job = trial.job(hosts=hosts)
+    with hosts(2) as some:
+        job = trial.job(hosts=some)
         job.until_steps(100)
-        hosts.cut()
+        some.cut(1)
         return trial.broken(job, 3 * HEARTBEAT)
 
 

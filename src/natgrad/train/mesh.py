@@ -53,7 +53,7 @@ class Across(NamedTuple):
             return tree
         nodes, structure = jax.tree.flatten(tree, is_leaf=_is_storage)
         packed, inner = jax.tree.flatten([_packed(node) for node in nodes])
-        widest = jnp.result_type(*(leaf.dtype for leaf in packed))
+        widest = max((leaf.dtype for leaf in packed), key=lambda kind: kind.itemsize)
         flat = jnp.concatenate([leaf.astype(widest).reshape(-1) for leaf in packed])
         flat = lax.psum(flat, AXIS) / self.number
         ends = np.cumsum([leaf.size for leaf in packed])[:-1]
