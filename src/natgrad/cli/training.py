@@ -21,6 +21,7 @@ from natgrad.data.lake import is_lake
 from natgrad.errors import CheckpointError, InputError, PeerError
 from natgrad.runs import Run
 from natgrad.train import manifest
+from natgrad.train.storage import steps_in
 
 
 INTERRUPTED = 130
@@ -64,6 +65,8 @@ def _go_on(folder: Path, is_json: bool) -> int:
             f"{folder} has no checkpoint to go on from: {done}; to train anew: natgrad "
             f"train --config {folder / RUN} --out {folder} --force"
         )
+    steps = steps_in(folder / CHECKPOINT)
+    say(f"going on from step {max(steps):,}" if steps else "beginning again")
     prepared = prepare(run, folder)
     if run.sha256 not in (None, prepared.run.sha256):
         raise InputError(
@@ -196,7 +199,7 @@ def _beside(prepared: Prepared) -> dict[str, Any]:
 
 def _inducing_of(checkpoint: Path) -> int | None:
     """How many inducing inputs the newest checkpoint has, if that can be told."""
-    steps = [int(path.name) for path in checkpoint.iterdir() if path.name.isdecimal()]
+    steps = steps_in(checkpoint)
     for step in sorted(steps, reverse=True):
         with contextlib.suppress(manifest.Damage, OSError, LookupError, ValueError):
             leaves = manifest.read(checkpoint / str(step))["leaves"]

@@ -69,7 +69,7 @@ class Across(NamedTuple):
             return batch, self
         weight = batch.weight
         if weight is None:
-            dtype = jnp.promote_types(batch.x.dtype, jnp.float32)
+            dtype = np.result_type(batch.x.dtype, np.float32)
             ones = jnp.full(len(batch.y), self.number, dtype)
             return batch._replace(weight=ones), self
         return batch._replace(weight=self.number * weight), Across(self.number, True)
