@@ -26,13 +26,13 @@ from natgrad.sklearn import GPClassifier, GPRegressor
 
 
 LEVELS = [0.1, 0.9]
+# The command, with parts and slices of so many rows.
 SMALL = """
 import sys
 from natgrad.cli import lakes, main
 lakes.PART, lakes.SLICE = map(int, sys.argv[1:3])
 main(sys.argv[3:])
 """
-"""The command, with parts and slices of so many rows."""
 
 
 def rows_of(count: int, seed: int = 0, nulls: float = 0.0) -> arrow.Table:
@@ -80,9 +80,8 @@ def models(tmp_path_factory):
         label = GPClassifier(n_inducing=8, max_iter=3, verbose=False)
         number.fit(x, y)
         label.fit(x, np.where(y > 0, "yes", "no"))
-    kinds = {"one": (number, "gaussian"), "two": (number, "gaussian")}
-    kinds["class"] = (label, "bernoulli")
-    for name, (estimator, likelihood) in kinds.items():
+    for name, estimator in {"one": number, "two": number, "class": label}.items():
+        likelihood = "bernoulli" if estimator is label else "gaussian"
         beside = {"schema": schema.to_dict(), "target": name}
         beside |= {"likelihood": likelihood, "rows": 60}
         estimator.save(folder / f"{name}.natgrad", metadata=beside)
@@ -167,15 +166,15 @@ def test_parts_in_a_row_are_the_table_for_any_processes(
     names = sorted(set(seen[0]) - {"natgrad.json"})
     assert [int(name[5:10]) for name in names] == list(range(len(names)))
     for name in names:
-        footer = parquet.read_metadata(tmp_path / "by1" / name)
-        assert footer.num_rows <= max(part, *map(max, files))
+        rows = parquet.read_metadata(tmp_path / "by1" / name).num_rows
+        assert rows <= max(part, *map(max, files))
 
 
 def test_what_was_done_is_said_and_not_done_again(lake, tmp_path, made, capsys):
     out = tmp_path / "out"
 
-    def said(*arguments):
-        made(lake, out, *arguments)
+    def said(process, processes):
+        made(lake, out, process, processes)
         return json.loads(capsys.readouterr().out)
 
     first = said(1, 2)
@@ -202,14 +201,12 @@ def test_another_command_into_a_folder_is_refused(lake, tmp_path, made):
     out = tmp_path / "out"
     made(lake, out, 0, 2)
     before = contents(out)
-    (tmp_path / "other").mkdir()
-    shutil.copy(lake / "a.parquet", tmp_path / "other")
     for changed, message in [
         ({"model": "two"}, "otherwise: model was [0-9a-f]{12} and is [0-9a-f]{12};"),
         ({"keep": "id,town"}, "otherwise: keep was id and is id,town; give the same"),
         ({"levels": []}, "otherwise: quantiles was 0.1,0.9 and is none; give the same"),
         ({"part": 300}, "otherwise: rows_per_part was 700 and is 300; give the same"),
-        ({"data": tmp_path / "other"}, "otherwise: lake was .* rows was 2500 and is"),
+        ({"data": lake / "a.parquet"}, "otherwise: lake was .* rows was 2500 and is"),
     ]:
         with pytest.raises(InputError, match=message):
             made(**{"data": lake, "out": out} | changed)
@@ -258,12 +255,11 @@ def test_left_overs_of_own_parts_are_removed_and_of_no_other(lake, tmp_path, mad
 def test_processes_that_begin_together_agree(lake, tmp_path):
     for number in range(20):
         folder = tmp_path / f"out{number}"
-        folder.mkdir()
         with ThreadPoolExecutor(8) as pool:
-            begun = [
-                pool.submit(lakes._marked, folder, {"rows": number}) for _ in range(8)
-            ]
-        assert len({each.result() for each in begun}) == 1
+            marks = pool.map(
+                lambda _, f=folder: lakes._marked(f, {"rows": 1}), range(8)
+            )
+        assert len(set(marks)) == 1
         assert [path.name for path in folder.iterdir()] == ["natgrad.json"]
 
 
@@ -286,10 +282,8 @@ def test_damage_is_said_by_file_and_row_group_and_other_parts_stay(
 
 
 def test_what_cannot_be_encoded_is_said_by_file_group_and_row(lake, tmp_path, made):
-    table = rows_of(1000, 3)
-    towns = ["Ely"] * 1000
-    towns[777] = "York"
-    table = table.set_column(2, "town", arrow.array(towns))
+    towns = arrow.array(["York" if row == 777 else "Ely" for row in range(1000)])
+    table = rows_of(1000, 3).set_column(2, "town", towns)
     write_groups(lake / "c.parquet", table, [100, 900])
     # Slices of 256 rows: the third begins at row 668 of the second group, 9 before.
     message = "c.parquet, row group 1 from row 668: column 'town' has .*'York' in row 9"
@@ -300,12 +294,12 @@ def test_what_cannot_be_encoded_is_said_by_file_group_and_row(lake, tmp_path, ma
 @contextlib.contextmanager
 def no_larger_than(size):
     """No file can be written that has more bytes."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_full_disk_costs_no_part_that_is_complete(lake, tmp_path, made):
@@ -333,9 +327,15 @@ def test_where_predictions_may_go(lake, tmp_path, made, models):
         with pytest.raises(InputError, match=message):
             made(lake, out)
     assert not (lake / "p").exists()
-    with pytest.raises(InputError, match="--keep has the column 'mean', and so have"):
-        write_groups(lake / "c.parquet", arrow.table({"mean": [0.0]}), [1])
-        made(lake / "c.parquet", tmp_path / "out", keep="mean")
+    table = rows_of(1).rename_columns(["mean", "a", "town"])
+    for names, message in {
+        ("mean", "a", "town"): "--keep has the column 'mean', and so have",
+        ("mean", "a"): "c.parquet: the table has no column 'town'; it has mean, a",
+    }.items():
+        write_groups(lake / "c.parquet", table.select(names), [1])
+        with pytest.raises(InputError, match=message):
+            made(lake / "c.parquet", tmp_path / "out", keep="mean")
+    assert not (tmp_path / "out").exists()
     one = str(lake / "a.parquet")
     with pytest.raises(InputError, match="a folder is for a lake, given as a folder"):
         use.predict(str(models / "one.natgrad"), one, "folder", [], "", False)
@@ -360,11 +360,11 @@ def test_each_row_is_there_once_after_any_kills(tmp_path, models, made, environm
     options = {"part": 6000, "size": 4096, "keep": "id"}
 
     def begun(process):
-        command = f"predict {models}/one.natgrad {lake}/*.parquet --out {out} --keep id"
+        command = f"6000 4096 predict {models}/one.natgrad {lake}/*.parquet --out {out}"
+        command += " --keep id --quantiles 0.1,0.9 --json"
         place = {"NATGRAD_PROCESS_ID": str(process), "NATGRAD_NUM_PROCESSES": "2"}
-        command = [*command.split(), "--quantiles", "0.1,0.9", "--json"]
         return subprocess.Popen(
-            [sys.executable, "-c", SMALL, "6000", "4096", *command],
+            [sys.executable, "-c", SMALL, *command.split()],
             env=environment | place,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -373,8 +373,8 @@ def test_each_row_is_there_once_after_any_kills(tmp_path, models, made, environm
 
     def count(pattern):
         """How many files are there of the first process, whose parts are even."""
-        names = [path.name for path in out.glob(pattern)] if out.exists() else []
-        return sum(int(name.lstrip(".")[5:10]) % 2 == 0 for name in names)
+        names = [path.name.lstrip(".") for path in out.glob(pattern)]
+        return sum(int(name[5:10]) % 2 == 0 for name in names)
 
     other = begun(1)
     for number in (0, 6, 15):

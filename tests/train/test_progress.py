@@ -18,8 +18,15 @@ def record(step: int, **more) -> Record:
     return Record(step, 0.1, -0.5, step_size=0.25, steps_per_second=40.0, **more)
 
 
-def in_a_terminal(monkeypatch, columns: int, **limits) -> str:
-    """All that a run writes to a terminal so wide."""
+def a_run(**limits) -> None:
+    with Progress(limits.get("steps"), limits.get("seconds")) as shown:
+        for step in (1, 50, 100):
+            shown.show(step, record(step, score=-0.4, halvings=3, refused=1))
+        shown.end("no new best in 3 records")
+
+
+def in_a_terminal(monkeypatch, columns: int, use=a_run, **limits) -> str:
+    """All that is written to a terminal so wide."""
     monkeypatch.setenv("COLUMNS", str(columns))
     ours, theirs = pty.openpty()
     size = struct.pack("HHHH", 20, columns, 0, 0)
@@ -37,10 +44,7 @@ def in_a_terminal(monkeypatch, columns: int, **limits) -> str:
     reader.start()
     with os.fdopen(theirs, "w") as terminal:
         monkeypatch.setattr("sys.stderr", terminal)
-        with Progress(limits.get("steps"), limits.get("seconds")) as shown:
-            for step in (1, 50, 100):
-                shown.show(step, record(step, score=-0.4, halvings=3, refused=1))
-            shown.end("no new best in 3 records")
+        use(**limits)
     reader.join()
     os.close(ours)
     return seen.decode()
@@ -89,3 +93,15 @@ def test_lines_tell_how_far_it_is(monkeypatch, capsys):
     first, last = capsys.readouterr().err.splitlines()
     assert first.startswith("row 3,000/10,000  ") and " rows/s  " in first
     assert last.startswith("row 10,000/10,000  ") and last.endswith("  00:00 left")
+
+
+def test_a_bar_of_rows_stays_on_its_line(monkeypatch):
+    def use():
+        with Rows(10_000, 1000) as rows:
+            rows.add(2000)
+            rows.add(7000)
+
+    text = in_a_terminal(monkeypatch, 80, use)
+    lines = [line for line in text.replace("\n", "").split("\r") if line.strip()]
+    assert "1.00k/10.0k" in lines[0] and "10.0k/10.0k" in lines[-1]
+    assert " rows/s" in lines[-1] and all(len(line) <= 80 for line in lines)

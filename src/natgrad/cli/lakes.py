@@ -14,7 +14,7 @@ from natgrad.cli.common import give
 from natgrad.cli.folder import Opened, open_model, said_of
 from natgrad.cli.use import kept, predicted, predictions, say_nulls
 from natgrad.data import tables
-from natgrad.data.lake import Lake
+from natgrad.data.lake import Lake, require_in
 from natgrad.data.tables import counted
 from natgrad.datasets.files import digest
 from natgrad.distributed import place
@@ -70,6 +70,7 @@ def predict(
     """Writes predictions for this process's parts of a lake, but for those there."""
     folder = _checked(out, data)
     opened, lake = open_model(model), Lake(data)
+    require_in(lake.paths[0], lake.names, opened.schema.names)
     task = Task(opened, lake, kept(keep, lake.names, opened, levels), levels)
     parts = cut(lake)
     mark = _marked(folder, task.note())
