@@ -115,6 +115,13 @@ class Parquet:
     def num_data(self) -> float:
         return float(self.total if self.whole is None else self.whole)
 
+    @property
+    def empty(self) -> Batch:
+        """A batch of no rows, which is otherwise as all of them are."""
+        y = np.zeros(0, str if self.reader.is_text else self.dtype)
+        y = y if self.encode is None else self.encode(y)
+        return Batch(np.zeros((0, self.reader.width), self.dtype), y)
+
     def share(self, process: int, processes: int) -> "Parquet":
         """The same batches, of which only the rows of one of several processes."""
         check_share(process, processes)
