@@ -89,6 +89,8 @@ def test_other_seeds_give_other_batches(folder):
 @pytest.mark.parametrize("processes", [1, 2, 4, 8])
 def test_shares_put_together_are_the_batch(folder, processes):
     source = Parquet(folder, "y", rows=ROWS, seed=3)
+    source.take(0, 1)
+    assert source._held and not source.share(0, processes)._held
     columns, weight = Batch(*(np.arange(N)[:, None], np.arange(N))), ROWS
     for steps in ((0, 2), (28, 5)):
         for every in (source, Arrays(columns, ROWS), Sample(columns, ROWS)):
@@ -306,6 +308,11 @@ def test_a_sorted_table_is_said_and_the_noise_is_as_measured(tmp_path):
     foretold = noise(source.lake, "y", 64, 4)
     assert 3 < foretold < 5 and abs(measured / foretold - 1) < 0.2
     assert noise(source.lake, "y", 64, 100) == 1
+    # Half of all groups leave half of the variance between them.
+    excess = [
+        groups * (noise(source.lake, "y", 64, groups) ** 2 - 1) for groups in (4, 50)
+    ]
+    assert excess[1] / excess[0] == pytest.approx(0.5 / 0.96, rel=0.1)
     assert noise(source.lake, "y", 5000, 4) < foretold  # a batch has many groups
     mixed = np.random.default_rng(0).permutation(y)
     write(tmp_path / "a.parquet", {"a": y, "y": mixed}, [50])
