@@ -81,3 +81,6 @@ def test_passes_and_seeds_and_shards_are_shuffled_each_in_their_way():
     orders = [shard_rows(plan, shard, number) for shard in (0, 1) for number in (0, 1)]
     orders.append(shard_rows(Plan(counts, 2, 8, 3, seed=2), 0, 0))
     assert all(a != b for i, a in enumerate(orders) for b in orders[:i])
+    pools = [plan.at(shard, place) for shard, place in ((0, 60), (1, 90))]
+    assert {(pool.size, pool.key[2]) for pool in pools} == {(90, 1)}
+    assert not (plan.shuffled(pools[0]) == plan.shuffled(pools[1])).all()

@@ -74,11 +74,17 @@ def test_the_order_is_random_and_a_function_of_the_seed(folder, tmp_path, small)
         shuffle(folder, tmp_path / name, 150, seed)
     rows = {name: read(tmp_path / name)["row"].to_numpy() for name in "abc"}
     np.testing.assert_array_equal(rows["a"], rows["b"])
+    first = [_rows_of(tmp_path / name / "part-00000.parquet") for name in "ac"]
+    assert len(first[0] & first[1]) < min(map(len, first)) / 2
     assert (rows["a"] != rows["c"]).mean() > 0.99
     for order in rows["a"], rows["c"]:
         for lag in (1, 2, 50):
             assert abs(np.corrcoef(order[:-lag], order[lag:])[0, 1]) < 4 / np.sqrt(N)
         assert abs(np.corrcoef(order, np.arange(N))[0, 1]) < 4 / np.sqrt(N)
+
+
+def _rows_of(path) -> set[int]:
+    return set(parquet.read_table(path)["row"].to_pylist())
 
 
 def test_batches_of_it_are_as_of_independent_rows(folder, tmp_path, small):

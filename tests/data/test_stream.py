@@ -1,19 +1,23 @@
 """Laws of batches that come from files."""
 
 import functools
+import signal
 
+import jax
 import numpy as np
+import optax
 import pyarrow as arrow
 import pyarrow.parquet as parquet
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from natgrad import gp, train
 from natgrad.data import Arrays, Batch, Batches, Parquet
 from natgrad.data.lake import Lake
 from natgrad.data.source import Sample
 from natgrad.data.stream import noise
 from natgrad.data.tables import Category, Number, Schema
-from natgrad.errors import InputError, InputWarning
+from natgrad.errors import CheckpointError, InputError, InputWarning
 
 
 N, ROWS = 1000, 32
@@ -85,6 +89,8 @@ def test_other_seeds_give_other_batches(folder):
 @pytest.mark.parametrize("processes", [1, 2, 4, 8])
 def test_shares_put_together_are_the_batch(folder, processes):
     source = Parquet(folder, "y", rows=ROWS, seed=3)
+    source.take(0, 1)
+    assert source._held and not source.share(0, processes)._held
     columns, weight = Batch(*(np.arange(N)[:, None], np.arange(N))), ROWS
     for steps in ((0, 2), (28, 5)):
         for every in (source, Arrays(columns, ROWS), Sample(columns, ROWS)):
@@ -146,19 +152,53 @@ def _counted(read, reads):
 
 
 def test_an_error_of_reading_ahead_is_told_where_its_rows_are_wanted(tmp_path):
-    table = columns(200)
-    write(tmp_path / "good.parquet", table, [10])
-    with open(tmp_path / "good.parquet", "rb") as file:
-        text = bytearray(file.read())
-    begin = len(text) // 3
-    text[begin : begin + 300] = bytes(300)
-    (tmp_path / "good.parquet").unlink()
-    (tmp_path / "bad.parquet").write_bytes(text)
-    source = Parquet.__new__(Parquet)
-    with pytest.raises(InputError, match=r"bad.parquet, row group \d+ cannot be read"):
-        source.__init__(tmp_path, "y", rows=16, pool=1)
-        for step in range(12):
+    path = tmp_path / "gone.parquet"
+    write(path, columns(400), [10])
+    source = Parquet(tmp_path, "y", rows=16)
+    good = Parquet(tmp_path, "y", rows=16).take(0, 3)
+    source.take(0, 1)
+    text = path.read_bytes()
+    path.write_bytes(text[:4] + bytes(len(text) - 4))
+    np.testing.assert_array_equal(source.take(1, 2).y, good.y[1:])
+    with pytest.raises(InputError, match=r"gone.parquet, row group \d+ cannot be read"):
+        for step in range(3, 100):
             source.take(step, 1)
+    assert 3 < step < 24
+    path.write_bytes(text)
+    np.testing.assert_array_equal(source.take(0, 3).y, good.y)
+
+
+def test_a_run_from_files_goes_on_as_if_nothing_had_happened(folder, tmp_path):
+    loss = lambda params, batch: (batch.weight * (batch.y - params * 1e-3) ** 2).sum()
+
+    def run(source, steps, **options):
+        tx, options = optax.sgd(1e-9), {"progress": False, "log_every": 5, **options}
+        start = jax.numpy.zeros(())
+        return train.fit(loss, start, source, optimizer=tx, steps=steps, **options)
+
+    make = lambda **other: Parquet(folder, "y", ["a"], rows=ROWS, **other)
+    whole = run(make(), 40).params
+    path = tmp_path / "run"
+    stopped = run(make(), 40, checkpoint=path, callbacks=[_stopped_at(20)])
+    assert stopped.history[-1].step < 40
+    assert run(make(), 40, checkpoint=path, resume=True).params == whole != 0
+    with pytest.raises(CheckpointError, match="another run: data was"):
+        run(make(pool=2), 60, checkpoint=path, resume=True)
+
+
+def _stopped_at(step):
+    def callback(record, params):
+        if record.step == step:
+            signal.raise_signal(signal.SIGINT)
+
+    return callback
+
+
+def test_a_model_of_other_inputs_is_refused_before_anything_is_read(folder):
+    x = np.random.default_rng(0).normal(size=(9, 3))
+    model = gp.start(x, gp.likelihoods.Gaussian(0.1), 2)
+    with pytest.raises(InputError, match="of the table have shape .0, 2.*rows of 3"):
+        gp.fit(model, Parquet(folder, "y", rows=ROWS), steps=1)
 
 
 def test_rows_with_a_null_have_no_weight_and_the_values_of_another(tmp_path):
@@ -268,6 +308,11 @@ def test_a_sorted_table_is_said_and_the_noise_is_as_measured(tmp_path):
     foretold = noise(source.lake, "y", 64, 4)
     assert 3 < foretold < 5 and abs(measured / foretold - 1) < 0.2
     assert noise(source.lake, "y", 64, 100) == 1
+    # Half of all groups leave half of the variance between them.
+    excess = [
+        groups * (noise(source.lake, "y", 64, groups) ** 2 - 1) for groups in (4, 50)
+    ]
+    assert excess[1] / excess[0] == pytest.approx(0.5 / 0.96, rel=0.1)
     assert noise(source.lake, "y", 5000, 4) < foretold  # a batch has many groups
     mixed = np.random.default_rng(0).permutation(y)
     write(tmp_path / "a.parquet", {"a": y, "y": mixed}, [50])

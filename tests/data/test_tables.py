@@ -100,6 +100,9 @@ def test_categories_of_other_types_go_by_how_they_are_written():
     for column, place in (([7, None], 0), ([7.0, 8.5], 1), ([True], 2)):
         found = category.encode(arrow.chunked_array([column]))
         assert found[-1, place] == 1 or np.isnan(found[-1]).all()
+    coded = arrow.DictionaryArray.from_arrays([0, 1, None], ["7", None])
+    found = category.encode(arrow.chunked_array([coded]))
+    np.testing.assert_array_equal(np.isnan(found).all(1), [False, True, True])
     with pytest.raises(InputError, match=r"value '\[1\]' in row 0, and 1 more"):
         category.encode(arrow.chunked_array([[[1], [2]]]))
 

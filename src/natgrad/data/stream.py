@@ -115,6 +115,13 @@ class Parquet:
     def num_data(self) -> float:
         return float(self.total if self.whole is None else self.whole)
 
+    @property
+    def empty(self) -> Batch:
+        """A batch of no rows, which is otherwise as all of them are."""
+        y = np.zeros(0, str if self.reader.is_text else self.dtype)
+        y = y if self.encode is None else self.encode(y)
+        return Batch(np.zeros((0, self.reader.width), self.dtype), y)
+
     def share(self, process: int, processes: int) -> "Parquet":
         """The same batches, of which only the rows of one of several processes."""
         check_share(process, processes)
@@ -276,12 +283,12 @@ def noise(lake: Lake, target: str, rows: int, groups: int) -> float:
     variances = np.array([y.var(0, dtype=float) for y in each])
     sizes = np.array([len(y) for y in each])
     within = np.average(variances, axis=0, weights=sizes).sum()
-    between = means.var(0, ddof=1).sum() - within * (1 / sizes).mean()
-    between *= 1 - groups / len(filled)
-    spread = within + max(between, 0.0)
-    if not spread > 0:
+    between = max(0.0, means.var(0, ddof=1).sum() - within * (1 / sizes).mean())
+    if not within + between > 0:
         return 1.0
-    return float(np.sqrt(1 + rows / groups * max(between, 0.0) / spread))
+    # Groups that are all there at once have nothing between them and the rest.
+    apart = between / (within + between) * (1 - groups / len(filled))
+    return float(np.sqrt(1 + rows / groups * apart))
 
 
 def _marked(rows: Rows) -> np.ndarray:

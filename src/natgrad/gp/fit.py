@@ -13,6 +13,7 @@ from jaxtyping import Array
 
 from natgrad.data.batch import Batch
 from natgrad.data.source import Arrays, Iterated, as_batch, as_batches
+from natgrad.data.stream import Parquet
 from natgrad.errors import InputError
 from natgrad.gp.spacing import default_hyperparameters
 from natgrad.gp.sparse import SparseGP, elbo
@@ -57,6 +58,8 @@ def fit(
         check(model, batches.columns, "data")
     elif isinstance(batches, Iterated):
         check_shapes(model, batches.first, "the first batch")
+    elif isinstance(batches, Parquet):
+        check_shapes(model, batches.empty, "the table")
     if batches.num_data is None:
         raise InputError(
             "how many rows there are in all is not known, and the bound needs it: give "
