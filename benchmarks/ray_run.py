@@ -9,6 +9,7 @@ JAX knows of: without our backend it would be one.
 """
 
 import argparse
+import contextlib
 import os
 import platform
 import signal
@@ -86,17 +87,16 @@ def main() -> None:
             killer = Killer(folder)
             if way != "in peace":
                 killer.start()
-            os.chdir(folder)
             begun = time.monotonic()
-            natgrad.ray.train(
-                ["train", *broken.COMMAND, "--resume"],
-                workers=WORKERS,
-                storage_path=Path(name) / "ray",
-            )
+            with contextlib.chdir(folder):
+                natgrad.ray.train(
+                    ["train", *broken.COMMAND, "--resume"],
+                    workers=WORKERS,
+                    storage_path=Path(name) / "ray",
+                )
             seconds = round(time.monotonic() - begun)
             lost = f"{killer.seconds:.0f}" if killer.seconds else ""
             rows.append((way, seconds, lost, broken.digest(folder)[:16]))
-            os.chdir("/")
     ray.shutdown()
     head = ["", "seconds", "from the kill to the next checkpoint", "model"]
     table = broken.table(head, rows)

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -12,6 +13,7 @@ from typing import Any
 
 
 SERIAL = itertools.count()
+NAMES = "/run/netns"
 
 # The host's own name must be its address there, as it is where gloo listens.
 ENTER = 'hostname "$1" && mount --bind "$2" /etc/hosts && shift 2 && exec "$@"'
@@ -78,6 +80,7 @@ def hosts(count: int = 2) -> Iterator[Hosts]:
     """Hosts that are gone afterwards, with all that was started on them."""
     with tempfile.TemporaryDirectory() as folder:
         some = Hosts(count, Path(folder))
+        _sweep()
         try:
             some.connect()
             yield some
@@ -95,6 +98,14 @@ def is_possible() -> bool:
             return one.start(0, ["true"]).wait() == 0
     except subprocess.CalledProcessError:
         return False
+
+
+def _sweep() -> None:
+    """Removes what a process left that was killed before it could."""
+    for name in os.listdir(NAMES) if os.path.isdir(NAMES) else ():
+        found = re.fullmatch(r"natgrad-(\d+)-\d+-\w+", name)
+        if found and not os.path.exists(f"/proc/{found[1]}"):
+            subprocess.run(["ip", "netns", "delete", name], stderr=subprocess.DEVNULL)
 
 
 def _ip(*arguments: str) -> None:

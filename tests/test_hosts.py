@@ -62,6 +62,16 @@ def test_nothing_is_left_whatever_happens():
     assert not any(name in Path("/etc/hosts").read_text() for name in some.names)
 
 
+def test_what_a_killed_process_left_is_removed():
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    name = f"natgrad-{dead.pid}-0-0"
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    with hosts(1) as some:
+        listed = subprocess.run(["ip", "netns"], capture_output=True, text=True).stdout
+        assert name not in listed and some.names[0] in listed
+
+
 def test_two_sets_of_hosts_do_not_meet():
     with hosts(1) as one, hosts(2) as two:
         python(one, 0, LISTEN)

@@ -18,6 +18,8 @@ from kubeflow_trainer_api.models.jobset_v1alpha2_job_set import (
 )
 from pydantic import ValidationError
 
+from natgrad.cli import cli
+
 
 SCALE = Path(__file__).parents[1] / "examples" / "scale"
 CLAIM, JOBSET = yaml.safe_load_all((SCALE / "jobset.yaml").read_text())
@@ -142,8 +144,13 @@ def test_tasks_are_tried_again_unless_it_is_of_no_use(tmp_path, codes, tries, en
 def running(tmp_path):
     """The recipe at work; its tasks save and leave when they are told to."""
     told = tmp_path / "told"
-    body = f"until [[ -e {told} ]]; do sleep 0.02; done\necho >>{told}.saved\nexit 143"
-    slurm = Slurm(tmp_path, srun=body, scancel=f"echo >{told}")
+    wait = f"until [[ -e {told} ]]; do sleep 0.02; done"
+    slurm = Slurm(
+        tmp_path,
+        srun=f"{wait}\nsleep 0.3\necho >{told}.saved\nexit 143",
+        scancel=f"echo >{told}",
+        scontrol=f'[[ -e {told}.saved ]] || echo "too soon" >>"$0.log"',
+    )
     script = slurm.start()
     while not slurm.calls("srun"):
         time.sleep(0.01)
@@ -151,10 +158,9 @@ def running(tmp_path):
 
 
 def test_before_the_time_is_over_tasks_save_and_the_job_queues_again(tmp_path):
-    slurm, script, told = running(tmp_path)
+    slurm, script, _ = running(tmp_path)
     script.send_signal(signal.SIGUSR1)
     assert script.wait(10) == 0
-    assert Path(f"{told}.saved").exists()
     assert slurm.calls("scancel") == ["--signal=TERM 7"]
     assert slurm.calls("scontrol") == ["requeue 7"]
     assert len(slurm.calls("srun")) == 1
@@ -171,8 +177,11 @@ def test_what_is_cancelled_does_not_come_back(tmp_path):
 # Both
 
 
-def test_both_run_the_same_command(tmp_path):
+def test_both_run_the_same_command_and_it_is_one(tmp_path):
     slurm = Slurm(tmp_path)
     assert slurm.start().wait(10) == 0
     (call,) = slurm.calls("srun")
-    assert call.split()[1:] == CONTAINER["command"] + CONTAINER["args"]
+    name, command, *arguments = CONTAINER["command"] + CONTAINER["args"]
+    assert call.split()[1:] == [name, command, *arguments]
+    given = cli.commands[command].make_context(command, list(arguments)).params
+    assert given["is_resumed"] and given["data"] == "lake/*.parquet"
