@@ -38,6 +38,9 @@ STEPS, RECORD = 1000, 20
 STARTING, HEARTBEAT, PATIENCE = 40, 10, 10
 """What the limits of a run are set to here, in seconds."""
 
+MOMENTS = 9.0
+"""Seconds after a start within which it is killed: some runs have ended by then."""
+
 AT_ONCE = 10.0
 """Seconds until all others are gone, where the system tells them of a loss."""
 
@@ -226,15 +229,19 @@ class Trial:
         return seconds
 
 
-def killed(trial: Trial, victim: int, moment: float | None = None) -> float:
-    """kill -9 of one process, after some steps or after some seconds."""
+def killed(trial: Trial, victim: int, moment: float | None = None) -> float | None:
+    """kill -9 of one process, after some steps or after some seconds.
+
+    None, if the run had ended before.
+    """
     job = trial.job()
     if moment is None:
         job.until_steps(trial.rng.randrange(60, 400))
     else:
         time.sleep(moment)
-    if job.is_over():
-        return 0.0
+    if job.processes[victim].poll() is not None:
+        job.wait(job.is_over, 240)
+        return None
     is_starting = not job.has_steps(RECORD)
     job.processes[victim].kill()
     return trial.broken(job, STARTING + AT_ONCE if is_starting else AT_ONCE)
@@ -314,7 +321,7 @@ def cut(trial: Trial) -> float:
         return trial.broken(job, 3 * HEARTBEAT)
 
 
-FAULTS: dict[str, tuple[Callable[[Trial], float], str]] = {
+FAULTS: dict[str, tuple[Callable[[Trial], float | None], str]] = {
     "kill -9 of a worker": (lambda trial: killed(trial, 1), f"{AT_ONCE:g} s"),
     "kill -9 of the coordinator": (lambda trial: killed(trial, 0), f"{AT_ONCE:g} s"),
     "SIGTERM to one": (terminated, f"{AT_ONCE:g} s"),
@@ -334,7 +341,9 @@ def many_kills(folder: Path, lake: Path, number: int, digest: str) -> tuple[int,
         trial = Trial(lake, folder / f"killed-{runs}", rng)
         runs += 1
         while kills < number and not (trial.out / "digest").exists():
-            seconds = killed(trial, kills % 2, rng.uniform(0, 14))
+            seconds = killed(trial, kills % 2, rng.uniform(0, MOMENTS))
+            if seconds is None:
+                continue
             slowest = max(slowest, seconds)
             kills += 1
             print(
@@ -363,7 +372,7 @@ def main() -> None:
             if options.only not in (None, fault):
                 continue
             trial = Trial(lake, folder / fault.replace(" ", "-"), rng)
-            seconds = break_it(trial)
+            seconds = break_it(trial) or 0.0
             begun = time.monotonic()
             found = trial.job().finish()
             again = time.monotonic() - begun
