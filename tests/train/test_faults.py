@@ -11,6 +11,7 @@ FAULTS = Path(__file__).parents[2] / "experiments" / "faults.py"
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("several processes")
 def test_every_fault_changes_no_bit():
     command = [sys.executable, str(FAULTS), "--quick"]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
