@@ -10,8 +10,6 @@ import traceback
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from natgrad.errors import InputError, NatgradError, PeerError
 
 
@@ -91,6 +89,7 @@ def exchange(data: bytes) -> list[bytes]:
     """What each process gives, in all of them, in the order of the processes."""
     if not is_started():
         return [data]
+    import numpy as np
     from jax.experimental import multihost_utils
 
     with lost_peers():

@@ -190,7 +190,7 @@ def used(batch, trained):
         "out is a file": f"{SHORT} --out houses.csv",
         "debug": "info nowhere --debug",
         "quantiles": "predict model houses.csv --out p.csv --quantiles 5,95",
-        "usage": "train houses.csv --target price",
+        "usage": "train houses.csv --out m",
         "no such command": "trian",
     }
     return dict(zip(commands, batch(*commands.values()), strict=True))

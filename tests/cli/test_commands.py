@@ -122,7 +122,7 @@ def test_the_machine_is_examined(used):
         ("resume", 1, "model has no checkpoint to go on from: its run has ended"),
         ("out is a file", 2, "'houses.csv' is a file"),
         ("quantiles", 2, "--quantiles is '5,95'"),
-        ("usage", 2, "Missing option '--out'"),
+        ("usage", 2, "--target is missing"),
         ("no such command", 2, "Did you mean 'train'?"),
     ],
 )
