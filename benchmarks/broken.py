@@ -53,10 +53,22 @@ def checkpoints(folder: Path) -> list[int]:
     return sorted(int(path.name) for path in paths if path.name.isdecimal())
 
 
+def is_over(folder: Path) -> bool:
+    return (folder / "model" / "model.natgrad").exists()
+
+
 def is_beyond(folder: Path, step: int) -> bool:
     """Whether a run has come further, or to its end."""
-    is_over = (folder / "model" / "model.natgrad").exists()
-    return is_over or any(each > step for each in checkpoints(folder))
+    return is_over(folder) or any(each > step for each in checkpoints(folder))
+
+
+def wait_for_middle(folder: Path) -> None:
+    """Waits for a checkpoint after that of the first step."""
+    wait_for(lambda: is_beyond(folder, 1))
+    if is_over(folder):
+        raise SystemExit(
+            "the run was over too soon to be broken off: give more --steps"
+        )
 
 
 def digest(folder: Path) -> str:

@@ -65,7 +65,7 @@ class Killer(threading.Thread):
         self.folder, self.seconds = folder, 0.0
 
     def run(self) -> None:
-        broken.wait_for(lambda: broken.checkpoints(self.folder))
+        broken.wait_for_middle(self.folder)
         victim, last = workers()[-1], broken.checkpoints(self.folder)[-1]
         begun = time.monotonic()
         os.kill(victim, signal.SIGKILL)
@@ -75,7 +75,7 @@ class Killer(threading.Thread):
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--quick", action="store_true", help="in peace alone")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
@@ -97,6 +97,8 @@ def main() -> None:
                     storage_path=Path(name) / "ray",
                 )
             seconds = round(time.monotonic() - begun)
+            if way != "in peace" and not killer.seconds:
+                raise SystemExit("no worker was killed")
             lost = f"{killer.seconds:.0f}" if killer.seconds else ""
             rows.append((way, seconds, lost, broken.digest(folder)[:16]))
     ray.shutdown()

@@ -149,7 +149,7 @@ def said(*command: str, cwd: Path | None = None) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     # What the recipe calls natgrad is that of this Python.
@@ -163,7 +163,7 @@ def main() -> None:
             folder = broken.prepare(Path(name) / way.replace(" ", "-"), arguments.steps)
             job = Job(folder)
             if disturb is not None:
-                broken.wait_for(lambda folder=folder: broken.checkpoints(folder))
+                broken.wait_for_middle(folder)
                 disturb(job)
             rows.append((way, *job.wait()))
             print(*rows[-1], flush=True)
