@@ -73,15 +73,16 @@ def start() -> Place:
             "one is is not known: set NATGRAD_COORDINATOR to its host:port"
         )
     sys.excepthook = _last_words
-    jax.distributed.initialize(**options)
-    if jax.process_count() != here.processes:
-        raise InputError(
-            f"JAX knows of {jax.process_count()} processes, and the launcher of "
-            f"{here.processes}; was JAX used before natgrad.distributed.start()?"
-        )
-    # The first collective of all has a fixed limit of 30 seconds on CPUs, which
-    # compiling the first step may exceed.
-    multihost_utils.sync_global_devices("natgrad")
+    with _said_to_stderr():
+        jax.distributed.initialize(**options)
+        if jax.process_count() != here.processes:
+            raise InputError(
+                f"JAX knows of {jax.process_count()} processes, and the launcher of "
+                f"{here.processes}; was JAX used before natgrad.distributed.start()?"
+            )
+        # The first collective of all has a fixed limit of 30 seconds on CPUs, which
+        # compiling the first step may exceed.
+        multihost_utils.sync_global_devices("natgrad")
     return here
 
 
@@ -159,6 +160,19 @@ def place() -> Place:
         if process in os.environ and processes in os.environ:
             return _checked(os.environ[process], os.environ[processes])
     return Place(0, 1)
+
+
+@contextlib.contextmanager
+def _said_to_stderr() -> Iterator[None]:
+    """Gloo says on the standard output that it has begun, where results should be."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def is_started() -> bool:
