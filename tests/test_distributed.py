@@ -46,6 +46,14 @@ def test_a_place_that_is_none_is_refused(environment, process, processes):
         distributed.place()
 
 
+def test_a_place_must_be_told_apart_from_others(environment):
+    environment(NATGRAD_NUM_PROCESSES="4")
+    with pytest.raises(InputError, match="NATGRAD_PROCESS_ID"):
+        distributed.place()
+    environment(NATGRAD_NUM_PROCESSES="1")
+    assert distributed.place() == (0, 1)
+
+
 def test_where_the_first_one_is_must_be_known(environment):
     environment(NATGRAD_PROCESS_ID="1", NATGRAD_NUM_PROCESSES="2")
     with pytest.raises(InputError, match="NATGRAD_COORDINATOR"):

@@ -73,7 +73,7 @@ def start() -> Place:
             "one is is not known: set NATGRAD_COORDINATOR to its host:port"
         )
     sys.excepthook = _last_words
-    with _said_to_stderr():
+    with _said_to_stderr(), _together():
         jax.distributed.initialize(**options)
         if jax.process_count() != here.processes:
             raise InputError(
@@ -100,6 +100,11 @@ def exchange(data: bytes) -> list[bytes]:
         rows = multihost_utils.process_allgather(padded)
     pairs = zip(np.asarray(rows), sizes.tolist(), strict=True)
     return [row[:size].tobytes() for row, size in pairs]
+
+
+def meet() -> None:
+    """Waits for all processes."""
+    exchange(b"")
 
 
 @contextlib.contextmanager
@@ -149,9 +154,9 @@ def place() -> Place:
     index of a Kubernetes job, or what Slurm and Open MPI tell their tasks.
     """
     if "NATGRAD_NUM_PROCESSES" in os.environ:
-        index = os.environ.get("JOB_COMPLETION_INDEX", "0")
-        process = os.environ.get("NATGRAD_PROCESS_ID", index)
-        return _checked(process, os.environ["NATGRAD_NUM_PROCESSES"])
+        processes = os.environ["NATGRAD_NUM_PROCESSES"]
+        index = os.environ.get("JOB_COMPLETION_INDEX", "0" if processes == "1" else "?")
+        return _checked(os.environ.get("NATGRAD_PROCESS_ID", index), processes)
     # Of a step of Slurm: the script of a batch is a process by itself.
     for process, processes in (
         ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
@@ -175,8 +180,26 @@ def _said_to_stderr() -> Iterator[None]:
         os.close(kept)
 
 
+@contextlib.contextmanager
+def _together() -> Iterator[None]:
+    """Says of processes that did not come together that it is one of them."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, NatgradError):
+            raise
+        why = (str(error).splitlines() or [""])[0]
+        seconds = limit("STARTING")
+        raise PeerError(
+            f"not all processes came together in {seconds:g} seconds: {why:.150}; "
+            "start all of them again"
+        ) from error
+
+
 def is_started() -> bool:
     """Whether this process is one of several that were joined."""
+    if "jax" not in sys.modules:
+        return False
     import jax
 
     return jax.distributed.is_initialized() and jax.process_count() > 1

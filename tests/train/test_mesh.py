@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from natgrad.data import Arrays, Batch
+from natgrad.data import Arrays, Batch, Iterated
 from natgrad.errors import InputError
 from natgrad.linalg import Full, Log, Sqrt
 from natgrad.train import mesh
@@ -155,25 +155,38 @@ def test_the_rows_of_a_part_stand_for_those_of_all():
 # Losses that can be shared
 
 
-def data():
-    return Arrays(Batch(np.arange(12.0)[:, None], np.arange(12.0) ** 2), rows=12)
+def data(weight=None):
+    columns = Batch(np.arange(12.0)[:, None], np.arange(12.0) ** 2, weight)
+    return Arrays(columns, rows=12)
 
 
 def test_a_loss_that_is_an_estimate_for_all_data_is_shared():
-    mesh.check_parts(lambda p, batch: 12 * jnp.mean(batch.y) + p, 1.0, data())
-    weighed = lambda p, batch: batch.weight @ batch.y + p
-    one = data()
-    one.columns = one.columns._replace(weight=np.ones(12))
-    mesh.check_parts(weighed, 1.0, one)
+    mean = lambda p, batch: 12 * jnp.mean(batch.y) + p
+    assert mesh.unlike_parts(mean, 1.0, data()) is None
+    by_weight = lambda p, batch: batch.weight @ batch.y + p
+    assert mesh.unlike_parts(by_weight, 1.0, data(np.arange(1.0, 13))) is None
 
 
-def test_a_loss_that_is_a_sum_over_rows_is_refused():
-    with pytest.raises(InputError, match="mean of those of its halves"):
-        mesh.check_parts(lambda p, batch: jnp.sum(batch.y) + p, 1.0, data())
+def test_a_loss_that_is_a_sum_over_rows_is_not():
+    why = mesh.unlike_parts(lambda p, batch: jnp.sum(batch.y) + p, 1.0, data())
+    assert "mean of those of its halves" in why
+
+
+def test_a_mean_by_weights_of_which_some_are_elsewhere_is_not():
+    mean = lambda p, batch: 12 * (batch.weight @ batch.y) / batch.weight.sum()
+    assert mesh.unlike_parts(mean, 1.0, data(np.ones(12))) is not None
+
+
+def test_a_generator_keeps_its_first_batch():
+    batches = Iterated(iter([(np.ones((4, 1)), np.arange(4.0))] * 3), 12)
+    by_weight = lambda p, batch: batch.weight @ batch.y
+    assert mesh.unlike_parts(by_weight, 1.0, batches) is None
+    assert [batches.take(step, 1) is None for step in range(4)] == [False] * 3 + [True]
 
 
 def test_a_loss_with_a_key_is_taken_at_its_word():
-    mesh.check_parts(lambda p, batch, key: jnp.sum(batch.y), 1.0, data())
+    loss = lambda p, batch, key: jnp.sum(batch.y)
+    assert mesh.unlike_parts(loss, 1.0, data()) is None
 
 
 def test_one_device_is_no_mesh_and_more_must_be_there():

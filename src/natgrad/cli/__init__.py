@@ -62,7 +62,7 @@ def cli() -> None:
 
 
 @cli.command()
-@click.argument("table", metavar="DATA", type=DATA, required=False)
+@click.argument("table", metavar="[DATA]", type=DATA, required=False)
 @click.option("--data", type=DATA, help="The same as DATA.")
 @click.option("--target", help="The column to predict.")
 @click.option(
@@ -124,6 +124,8 @@ def train(
     it trains on all of them.
     """
     data = table if data is None else data
+    if force and is_resumed:
+        raise click.UsageError("--force begins anew, and --resume goes on: give one")
     given = {name: value for name, value in given.items() if value is not None}
     if "inputs" in given:
         names = given["inputs"].split(",")
@@ -346,7 +348,7 @@ def main(args: Sequence[str] | None = None) -> None:
     """Runs the command, and ends the process: 0 if all went well.
 
     Else 1 for an error, 2 for a command that is not one, 130 after Ctrl-C, 143 after
-    SIGTERM.
+    SIGTERM; and of several processes 17 if another was lost, 18 if this one was stuck.
     """
     is_debug = "--debug" in (sys.argv if args is None else args)
     try:

@@ -94,9 +94,10 @@ def speak_in_lines(is_debug: bool) -> None:
 
 def reported(error: BaseException, is_debug: bool) -> int:
     """Tells of an error in one line, or in full, and gives the code to exit with."""
+    code = distributed.LOST if isinstance(error, PeerError) else 1
     if is_debug:
         traceback.print_exception(error)
-        return 1
+        return code
     line = _one_line(str(error)) or type(error).__name__
     name = (getattr(error, "name", None) or "").partition(".")[0]
     if isinstance(error, ImportError) and name in NEEDED:
@@ -107,10 +108,11 @@ def reported(error: BaseException, is_debug: bool) -> int:
         line = f"{error.filename or 'the output'}: {error.strerror or line}"
     elif not isinstance(error, EXPECTED):
         line = f"{type(error).__name__}: {line}; --debug shows where"
-    here = distributed.place()
-    who = f"process {here.process} of {here.processes}: " if here.processes > 1 else ""
+    who = ""
+    if distributed.is_started():
+        who = "process {} of {}: ".format(*distributed.place())
     click.echo(f"{who}error: {line}", err=True)
-    return distributed.LOST if isinstance(error, PeerError) else 1
+    return code
 
 
 def leave_pipe() -> None:

@@ -106,6 +106,11 @@ def located(data: str) -> str:
     return str(datasets.path(data))
 
 
+def absolute(data: str) -> str:
+    """A path that means the same from any folder."""
+    return data if "://" in data else str(Path(data).absolute())
+
+
 def read_rows(model: Opened, data: str, is_target_wanted: bool) -> Rows:
     """A file of data as a model sees it, without the rows it cannot take."""
     path = located(data)

@@ -10,7 +10,7 @@ import numpy as np
 
 from natgrad import runs
 from natgrad.cli.common import say
-from natgrad.cli.folder import framed, located, refuse_nulls, said_of
+from natgrad.cli.folder import absolute, framed, located, refuse_nulls, said_of
 from natgrad.cli.targets import as_labels, guess, target_of
 from natgrad.data import tables
 from natgrad.data.tables import Schema
@@ -64,7 +64,7 @@ def prepare_table(run: Run) -> Prepared:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     run = dataclasses.replace(
         run,
-        data=str(Path(path).absolute()),
+        data=absolute(path),
         inputs=tuple(inputs),
         likelihood=likelihood,
         sha256=digest,

@@ -3,6 +3,8 @@
 import dataclasses
 import io
 import json
+import math
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 
 from natgrad import distributed, runs
 from natgrad.cli.common import say
+from natgrad.cli.folder import absolute
 from natgrad.cli.preparing import Prepared, all_inputs, likelihood_of
 from natgrad.cli.targets import as_labels
 from natgrad.data import tables
@@ -47,28 +50,31 @@ def prepare_lake(run: Run, folder: Path | None) -> Prepared:
     classes = None
     if likelihood not in runs.REGRESSION:
         classes = _classes(found, run.target)
-    data = run.data if "://" in run.data else str(Path(run.data).absolute())
+    shards = run.shards or _shards(distributed.place().processes, len(lake))
+    size = run.batch_size or _filled(BATCH, shards)
     run = dataclasses.replace(
         run,
-        data=data,
+        data=absolute(run.data),
         inputs=tuple(inputs),
         likelihood=likelihood,
         sha256=lake.fingerprint(),
-        batch_size=run.batch_size or BATCH,
-        shards=run.shards or _shards(distributed.place().processes),
+        batch_size=size,
+        shards=shards,
     )
     rows = Parquet(
         lake,
         run.target,
-        rows=run.batch_size or BATCH,
+        rows=size,
         seed=run.seed,
         schema=found.schema,
-        shards=run.shards or SHARDS,
+        shards=shards,
         whole=found.whole,
     )
 
     def learn(estimator: Any, **options: Any) -> Any:
-        return estimator._fit_stream(rows, found, classes, **options)
+        from natgrad.sklearn import streaming
+
+        return streaming.fit(estimator, rows, found, classes, **options)
 
     def keep(folder: Path) -> None:
         with tables.replacing(folder / SCAN) as draft, draft.open("wb") as file:
@@ -77,9 +83,18 @@ def prepare_lake(run: Run, folder: Path | None) -> Prepared:
     return Prepared(run, found.schema, found.whole, learn, keep, is_lake=True)
 
 
-def _shards(processes: int) -> int:
-    """The fewest from 8 on that the processes have equally many of."""
-    return -(-SHARDS // processes) * processes
+def _shards(processes: int, groups: int) -> int:
+    """As many as the processes have equally many of, if there are row groups for it."""
+    most = min(max(SHARDS, processes), groups)
+    return max(processes, most // processes * processes)
+
+
+def _filled(rows: int, shards: int) -> int:
+    """So many rows or a few more, to be equal parts for all shards and devices."""
+    import jax
+
+    step = math.lcm(shards, jax.device_count())
+    return -(-rows // step) * step
 
 
 def _classes(found: Summary, target: str) -> np.ndarray:
@@ -116,7 +131,7 @@ def _read(folder: Path) -> list[bytes] | None:
     try:
         with np.load(folder / SCAN) as file:
             found = [file[name].tobytes() for name in file.files]
-    except (OSError, ValueError):
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
         found = None
     is_there = distributed.exchange(b"no" if found is None else b"yes")
     return found if all(word == b"yes" for word in is_there) else None

@@ -1,6 +1,7 @@
 """Training from a table, to a folder that can be used, repeated and resumed."""
 
 import contextlib
+import dataclasses
 import shutil
 from importlib import util
 from pathlib import Path
@@ -13,19 +14,21 @@ from natgrad.cli.folder import (
     HISTORY,
     MODEL,
     RUN,
+    absolute,
+    located,
 )
 from natgrad.cli.preparing import Prepared, prepare_table
 from natgrad.cli.streaming import SCAN, prepare_lake
 from natgrad.data import tables
 from natgrad.data.lake import is_lake
-from natgrad.errors import CheckpointError, InputError, PeerError
+from natgrad.errors import CheckpointError, InputError
 from natgrad.runs import Run
 from natgrad.train import manifest
 from natgrad.train.storage import steps_in
 
 
 INTERRUPTED = 130
-BEGUN, ENDED = "begun", "ended"
+NOTHING, BEGUN, ENDED = "nothing", "begun", "ended"
 
 
 def train(run: Run, out: Path, is_forced: bool, is_resumed: bool, is_json: bool) -> int:
@@ -33,6 +36,8 @@ def train(run: Run, out: Path, is_forced: bool, is_resumed: bool, is_json: bool)
     is_first = join()
     # Of several processes the first decides, since only it writes to the folder.
     found = distributed.exchange(_found(out).encode())[0].decode()
+    if is_resumed and found != NOTHING:
+        _check_same(run, _run_of(out), out)
     if is_resumed and found == ENDED:
         say(f"{out} has a model, and its run has ended")
         return 0
@@ -45,7 +50,6 @@ def train(run: Run, out: Path, is_forced: bool, is_resumed: bool, is_json: bool)
         say(f"{run.data} has changed since the run was written, by its SHA-256")
     if is_first:
         _begin(out, prepared)
-    distributed.exchange(b"")  # the folder is there for all
     return _fit(prepared, out, is_json, is_resumed=False)
 
 
@@ -56,17 +60,16 @@ def resume(folder: Path, is_json: bool) -> int:
 
 
 def _go_on(folder: Path, is_json: bool) -> int:
-    if not (folder / RUN).is_file():
-        raise InputError(f"{folder} has no {RUN}; it should be what train --out made")
-    run = runs.read(folder / RUN)
-    if not (folder / CHECKPOINT).is_dir():
+    run, is_first = _run_of(folder), distributed.place().process == 0
+    if is_first and not (folder / CHECKPOINT).is_dir():
         done = "its run has ended" if (folder / MODEL).is_file() else "none was made"
         raise InputError(
             f"{folder} has no checkpoint to go on from: {done}; to train anew: natgrad "
             f"train --config {folder / RUN} --out {folder} --force"
         )
-    steps = steps_in(folder / CHECKPOINT)
-    say(f"going on from step {max(steps):,}" if steps else "beginning again")
+    if is_first:
+        steps = steps_in(folder / CHECKPOINT)
+        say(f"going on from step {max(steps):,}" if steps else "beginning again")
     prepared = prepare(run, folder)
     if run.sha256 not in (None, prepared.run.sha256):
         raise InputError(
@@ -76,21 +79,55 @@ def _go_on(folder: Path, is_json: bool) -> int:
     return _fit(prepared, folder, is_json, is_resumed=True)
 
 
+def _run_of(folder: Path) -> Run:
+    """The run of a folder, as the first process sees it."""
+    text = ""
+    if distributed.place().process == 0:
+        if not (folder / RUN).is_file():
+            raise InputError(
+                f"{folder} has no {RUN}; it should be what train --out made"
+            )
+        text = runs.dumps(runs.read(folder / RUN))
+    return runs.loads(distributed.exchange(text.encode())[0].decode())
+
+
+def _check_same(given: Run, begun: Run, folder: Path) -> None:
+    """Raises if what is to be resumed is not what was asked for."""
+    given = dataclasses.replace(given, data=absolute(located(given.data)), sha256=None)
+    for name, value in dataclasses.asdict(given).items():
+        if value is not None and value != getattr(begun, name):
+            raise InputError(
+                f"{folder} has a run with {name} {getattr(begun, name)!r}, and not "
+                f"{value!r}; to go on with it: natgrad resume {folder}; to begin anew "
+                "use --force without --resume, or another --out"
+            )
+
+
 def _found(out: Path) -> str:
     """What a folder has of a run."""
-    if (out / CHECKPOINT).is_dir() and (out / RUN).is_file():
+    if not (out / RUN).is_file():
+        return NOTHING
+    if (out / CHECKPOINT).is_dir():
         return BEGUN
-    return ENDED if (out / MODEL).is_file() else "nothing"
+    return ENDED if (out / MODEL).is_file() else NOTHING
+
+
+def _drop(folder: Path) -> None:
+    """Removes a folder, of which no moment shows a part under its name."""
+    aside = folder.with_name(f".{folder.name}.dropped")
+    shutil.rmtree(aside, ignore_errors=True)
+    if folder.exists():
+        folder.rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _begin(out: Path, prepared: Prepared) -> None:
     """Makes a folder that of a run which has begun."""
     try:
         out.mkdir(parents=True, exist_ok=True)
+        _drop(out / CHECKPOINT)
         for name in (MODEL, RUN, HISTORY):
             (out / name).unlink(missing_ok=True)
-        if (out / CHECKPOINT).exists():
-            shutil.rmtree(out / CHECKPOINT)
         prepared.keep(out)
         with tables.replacing(out / RUN) as draft:
             draft.write_text(runs.dumps(prepared.run), encoding="utf-8")
@@ -105,7 +142,7 @@ def prepare(run: Run, folder: Path | None = None) -> Prepared:
 
     `folder` is that of a run which has begun.
     """
-    if is_lake(run.data):
+    if is_lake(located(run.data)):
         return prepare_lake(run, folder)
     return prepare_table(run)
 
@@ -134,9 +171,11 @@ def _fit(prepared: Prepared, out: Path, is_json: bool, is_resumed: bool) -> int:
     run, schema = prepared.run, prepared.schema
     is_first = distributed.place().process == 0
     estimator = make_estimator(run)
-    if is_resumed and (found := _inducing_of(out / CHECKPOINT)):
+    if is_resumed:
         # Found out once; the second time it might be another, and would not fit.
-        estimator.n_inducing = found
+        found = str(_inducing_of(out / CHECKPOINT) if is_first else None)
+        found = distributed.exchange(found.encode())[0].decode()
+        estimator.n_inducing = run.inducing if found == "None" else int(found)
     options: dict[str, Any] = {"log": out / HISTORY}
     if util.find_spec("orbax") is not None:
         # From now on the folder is of a run that has not ended, whatever happens.
@@ -152,7 +191,7 @@ def _fit(prepared: Prepared, out: Path, is_json: bool, is_resumed: bool) -> int:
         estimator.n_inducing = run.inducing
         if is_first:
             estimator.save(out / MODEL, metadata=_beside(prepared))
-        distributed.exchange(b"")  # none ends before the model is there
+        distributed.meet()  # none ends before the model is there
     except SystemExit:
         say(f"terminated; go on with: natgrad resume {out}")
         raise
@@ -165,16 +204,16 @@ def _fit(prepared: Prepared, out: Path, is_json: bool, is_resumed: bool) -> int:
         raise CheckpointError(
             f"{error}; make room, and go on with: natgrad resume {out}"
         ) from error
-    except Exception as error:
+    except Exception:
         # Of the data, most likely: to go on would end in it again. But a file of a lake
-        # can be put back, and a process that was lost can be started.
-        if not prepared.is_lake and not isinstance(error, PeerError):
-            shutil.rmtree(out / CHECKPOINT, ignore_errors=True)
+        # can be put back, and of several processes this one may be to blame alone.
+        if not prepared.is_lake and not distributed.is_started():
+            _drop(out / CHECKPOINT)
         raise
     is_interrupted = estimator.history_.reason == "interrupted"
     if is_first and not is_interrupted:
+        _drop(out / CHECKPOINT)
         (out / SCAN).unlink(missing_ok=True)
-        shutil.rmtree(out / CHECKPOINT, ignore_errors=True)
     if not is_first:
         return INTERRUPTED if is_interrupted else 0
     give(_described(estimator, run, out, prepared.rows), is_json, str(estimator))
@@ -230,7 +269,7 @@ def _check_free(out: Path, is_forced: bool) -> None:
         raise InputError(f"{out} is a file; --out should be a folder")
     if is_forced:
         return
-    if (out / CHECKPOINT).is_dir():
+    if (out / CHECKPOINT).is_dir() and (out / RUN).is_file():
         raise InputError(
             f"{out} has a run that was interrupted: natgrad resume {out} goes on, "
             "--force begins anew"

@@ -139,7 +139,8 @@ class Lake:
 
 def is_lake(data: str) -> bool:
     """Whether a path is one of many files: a folder, a pattern or an address."""
-    return "://" in data or _is_pattern(data) or os.path.isdir(data)
+    is_several = "://" in data or _is_pattern(data) or os.path.isdir(data)
+    return is_several and not os.path.isfile(data)
 
 
 def require_in(path: str, names: Sequence[str], wanted: Sequence[str]) -> None:

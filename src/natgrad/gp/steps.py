@@ -86,7 +86,7 @@ def alternating(
         model, state = kept_unless(is_good, there, (model, state))
         return model, state, jnp.where(is_good, value, jnp.nan)
 
-    return Rule(init, step)
+    return Rule(init, step, is_shareable=True)
 
 
 def _hyperparameter_gradient(

@@ -16,7 +16,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from natgrad import gp
 from natgrad.data.batch import Batch
-from natgrad.data.scan import Summary
 from natgrad.data.source import Arrays, Sample, filled
 from natgrad.data.stream import Parquet
 from natgrad.errors import InputError, InputWarning
@@ -147,37 +146,6 @@ class BaseGP(BaseEstimator):
                 left = left and max(left, self.minutes / EXPLORED)
                 fitted = self._train(model, data, seed, minutes=left, **options)
         self._keep(fitted, total, time.monotonic() - began)
-        return self
-
-    @in_double
-    def _fit_stream(
-        self, rows: Parquet, found: Summary, classes: Any, **options: Any
-    ) -> Any:
-        """As `_fit`, from a table that is read as it is needed.
-
-        `rows` are its batches, and `found` is what a pass over it has found.
-        """
-        began = time.monotonic()
-        self._check_parameters()
-        self.n_features_in_ = len(rows.schema.features)
-        self.feature_names_in_ = np.array(rows.schema.features, dtype=object)
-        self._learn_classes(found.sample_y, classes)
-        y = self._numbers(found.sample_y)
-        scale = np.where(found.deviation > 0, found.deviation, 1.0)
-        self.x_mean_, self.x_scale_ = found.mean, scale
-        targets = self._targets(y, np.ones(len(y)))
-        self.y_mean_, self.y_scale_ = targets.centre, targets.scale
-        encode = lambda y: self._standard(self._numbers(y.reshape(-1)).reshape(y.shape))
-        data = rows.scaled(self.x_mean_, self.x_scale_, encode)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        size = None if self.n_inducing == "auto" else self.n_inducing
-        kernel = beginnings(self.kernel, self.n_features_in_)[0]
-        x = self._scaled(found.sample_x)
-        model = gp.start(
-            x, targets.likelihood, size, seed, kernel=kernel, mean=targets.mean
-        )
-        fitted = self._train(model, data, seed, minutes=self.minutes, **options)
-        self._keep(fitted, data.num_data, time.monotonic() - began)
         return self
 
     @in_double

@@ -56,25 +56,6 @@ class Checkpoints(Protocol):
         ...
 
 
-class Followed:
-    """Checkpoints in a folder that another process of the same run writes."""
-
-    def __init__(self, folder: str | os.PathLike) -> None:
-        self._folder = Path(folder).absolute()
-
-    def save(self, *_: Any) -> None:
-        return
-
-    def latest(self) -> Checkpoint | None:
-        steps = sorted(steps_in(self._folder), reverse=True)
-        found, damaged = first_whole(self._folder, steps)
-        said_of_damage(self._folder, found, damaged)
-        return found
-
-    def close(self) -> None:
-        return
-
-
 class OrbaxCheckpoints:
     """Checkpoints in a folder, written by Orbax in the background.
 

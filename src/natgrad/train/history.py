@@ -40,11 +40,13 @@ class Record:
 class History:
     """The records of a run, in order; `reason` says why it ended.
 
-    With a path, each is also a line of JSON in that file, written as it is added.
+    With a path, each is also a line of JSON in that file, written as it is added, by
+    the one process of several that is the writer.
     """
 
-    def __init__(self, path: str | Path | None = None):
+    def __init__(self, path: str | Path | None = None, is_writer: bool = True):
         self.records: list[Record] = []
+        self.is_writer = is_writer
         self.path = None if path is None else Path(path)
         self.reason = "not ended"
 
@@ -55,6 +57,8 @@ class History:
         lines = self.path.read_text().splitlines() if self.path.exists() else []
         kept = [record for line in lines if (record := _parsed(line)) is not None]
         self.records = [record for record in kept if record.step <= step]
+        if not self.is_writer:
+            return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         beside = self.path.with_name(self.path.name + ".tmp")
         beside.write_text("".join(_line(record) for record in self.records))
@@ -62,7 +66,7 @@ class History:
 
     def add(self, record: Record) -> None:
         self.records.append(record)
-        if self.path is not None:
+        if self.path is not None and self.is_writer:
             try:
                 with self.path.open("a") as file:
                     file.write(_line(record))

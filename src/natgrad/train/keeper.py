@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from natgrad.errors import CheckpointError, CheckpointWarning, InputError
-from natgrad.train.checkpoint import Checkpoints, Followed, OrbaxCheckpoints
+from natgrad.train.checkpoint import Checkpoints, OrbaxCheckpoints
 from natgrad.train.history import History
 from natgrad.train.snapshot import described
 
@@ -17,8 +17,8 @@ class Keeper:
     """What stands between a loop and its checkpoints, if it has any.
 
     A save that fails does not end the run: it is said, and tried again. If the last one
-    fails the run has ended, and the error has what it gave. Of several processes one
-    writes, and all read.
+    fails the run has ended, and the error has what it gave. Of several processes the
+    first has one, and tells the others.
     """
 
     def __init__(
@@ -26,7 +26,6 @@ class Keeper:
         checkpoint: str | Path | Checkpoints | None,
         seconds: int | float,
         config: dict[str, Any],
-        is_writer: bool = True,
     ):
         try:  # as it will be read back; and refused before the run, not after it
             self.config = json.loads(json.dumps(config))
@@ -34,9 +33,7 @@ class Keeper:
             raise InputError(f"config cannot be written as JSON: {error}") from error
         is_folder = isinstance(checkpoint, str | Path)
         self.folder = Path(checkpoint) if is_folder else None
-        self.is_writer = is_writer
-        kind = OrbaxCheckpoints if is_writer else Followed
-        self.checkpoints = kind(checkpoint) if is_folder else checkpoint
+        self.checkpoints = OrbaxCheckpoints(checkpoint) if is_folder else checkpoint
         self.seconds = seconds
         self.saved = time.monotonic()
 
@@ -73,20 +70,19 @@ class Keeper:
 
     def is_due(self) -> bool:
         """Whether it is time to save."""
-        is_kept = self.is_writer and self.checkpoints is not None
-        return is_kept and time.monotonic() - self.saved >= self.seconds
+        is_late = time.monotonic() - self.saved >= self.seconds
+        return self.checkpoints is not None and is_late
 
     def keep(self, state: Any, seconds: float, history: History) -> None:
         """Saves the state of a run that goes on."""
-        if self.is_writer:
-            try:
-                self._save(state, seconds, history)
-            except CheckpointError as error:
-                warnings.warn(f"{error}; the run goes on", CheckpointWarning, 3)
+        try:
+            self._save(state, seconds, history)
+        except CheckpointError as error:
+            warnings.warn(f"{error}; the run goes on", CheckpointWarning, 3)
 
     def end(self, state: Any, seconds: float, history: History, given: Any) -> None:
         """Saves the last state, and waits until it is there; `given` is the result."""
-        if self.checkpoints is None or not self.is_writer:
+        if self.checkpoints is None:
             return
         try:
             try:

@@ -1,6 +1,8 @@
 """Training: a fold of a step over batches, many steps to a call."""
 
 import contextlib
+import json
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,13 +12,13 @@ import optax
 
 from natgrad import distributed
 from natgrad.data.source import Arrays, Batches, Iterated, as_batches
-from natgrad.errors import CheckpointError, FitError, InputError
+from natgrad.errors import FitError, InputError, InputWarning
 from natgrad.guarded import GuardedState
 from natgrad.train.checkpoint import Checkpoints
 from natgrad.train.diagnosis import likely_cause
 from natgrad.train.history import History, Record
 from natgrad.train.keeper import Keeper
-from natgrad.train.mesh import Devices, check_parts, devices_for
+from natgrad.train.mesh import Devices, devices_for, unlike_parts
 from natgrad.train.progress import Progress, Silent
 from natgrad.train.rules import Loss, Rule, default_rule, in_turn
 from natgrad.train.state import (
@@ -68,8 +70,6 @@ def fit(
     `options` are those of `run`.
     """
     batches = as_batches(data, rows, seed)
-    if jax.device_count() > 1:
-        check_parts(loss, params, batches)
     if optimizer is None:
         rule = default_rule(loss, params, batches.fraction)
     elif isinstance(optimizer, optax.GradientTransformation):
@@ -124,20 +124,20 @@ def run(
     score = None if score is None else jax.jit(score)
     state = first_state(rule, params, has_score=score is not None)
     described = _described(batches, seed, config)
-    devices = devices_for(getattr(batches, "rows", None), latent_parts)
+    devices = _devices(rule, loss, params, batches, latent_parts)
     batches, is_first = devices.shared(batches), devices.is_first
-    keeper = Keeper(checkpoint, save_seconds, described, is_first)
+    _check_alike(described)
+    keeper = Keeper(checkpoint if is_first else None, save_seconds, described)
     watchdog = Watchdog(
         distributed.limit("PATIENCE") if devices.processes > 1 else None
     )
     with contextlib.closing(keeper), Signals() as signals, watchdog:
-        devices.most([0.0])  # none reads the folder before the first has tidied it
-        state, spent = keeper.restore(state, resume)
-        _check_alike(devices, int(state.step))
-        state = devices.spread(state)
-        if log is None and keeper.folder is not None:
-            log = keeper.folder / "history.jsonl"
-        history = History(log if is_first else None)
+        state, spent = keeper.restore(state, resume and is_first)
+        state, spent = devices.as_first((state, spent))
+        state, spent = devices.spread(state), float(spent)
+        if log is None and isinstance(checkpoint, str | Path):
+            log = Path(checkpoint) / "history.jsonl"
+        history = History(log, is_first)
         history.begin(int(state.step))
         callbacks = callbacks if is_first else ()
         caller = Caller(rule, batches, seed, every, steps, limit, devices)
@@ -184,7 +184,8 @@ def run(
                         callback(record, copied(params))
                 shown.show(step, record)
             last = state
-            if not len(history) or history[-1].step < int(state.step):
+            is_unsaid = not len(history) or history[-1].step < int(state.step)
+            if devices.most([float(is_unsaid)])[0]:
                 # The state that is saved stays: a resumed run has records of its own.
                 held_out = _scored(score, state, devices)
                 record, last = _record(state, batches.num_data, held_out, clock)
@@ -194,7 +195,7 @@ def run(
         given = last.params if score is None else last.best.params
         given = devices.local(given)
         keeper.end(devices.whole(state), clock.seconds(), history, given)
-        devices.most([0.0])  # none leaves before the last checkpoint is there
+        devices.meet()  # none leaves before the last checkpoint is there
     if reason == REASONS[TERMINATED]:
         raise SystemExit(143)
     return Fitted(given, history)
@@ -232,18 +233,36 @@ def _record(
 
 
 def _scored(score: Any, state: State, devices: Devices) -> float | None:
-    """What a process finds by itself, as all do: no collective is in it."""
-    return None if score is None else float(score(devices.local(state.params)))
+    """The score of held-out data, on which all processes agree."""
+    if score is None:
+        return None
+    return devices.most([float(score(devices.local(state.params)))])[0]
 
 
-def _check_alike(devices: Devices, step: int) -> None:
-    """Raises if the processes do not begin at the same step."""
-    low, high = devices.most([-float(step), float(step)])
-    if -low != high:
-        raise CheckpointError(
-            f"the processes found checkpoints of different steps, {-low:.0f} to "
-            f"{high:.0f}; the folder should be one that all of them see"
-        )
+def _devices(
+    rule: Rule, loss: Loss | None, params: Any, batches: Batches, latents: int
+) -> Devices:
+    """All devices, if the loss can be shared out to them."""
+    devices = devices_for(getattr(batches, "rows", None), latents)
+    if devices.across.number == 1 or rule.is_shareable or loss is None:
+        return devices
+    why = unlike_parts(loss, params, batches)
+    if why is not None and devices.processes > 1:
+        raise InputError(why)
+    if why is not None:
+        warnings.warn(f"{why}; one device is used", InputWarning, stacklevel=4)
+    return devices if why is None else Devices()
+
+
+def _check_alike(described: dict[str, Any]) -> None:
+    """Raises if the processes are not of the same run."""
+    told = distributed.exchange(json.dumps(described, sort_keys=True).encode())
+    for process, other in enumerate(told):
+        if other != told[0]:
+            raise InputError(
+                f"process {process} has another run than the first: "
+                f"{other.decode():.300}, and not {told[0].decode():.300}"
+            )
 
 
 def _guard(optimizer: Any) -> GuardedState | None:

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from jaxtyping import Array
 
@@ -211,48 +212,65 @@ class Devices(NamedTuple):
             )
         return batches.share(self.process, self.processes)
 
+    def as_first(self, tree: Any) -> Any:
+        """A tree of numbers as the first process has it, to the last bit."""
+        if self.processes == 1:
+            return tree
+        leaves, structure = jax.tree.flatten(tree)
+        arrays = [np.asarray(leaf) for leaf in leaves]
+        data = np.frombuffer(b"".join(a.tobytes() for a in arrays), np.uint8)
+        with lost_peers():
+            data = multihost_utils.broadcast_one_to_all(data, self.is_first)
+        ends = np.cumsum([a.nbytes for a in arrays])[:-1]
+        parts = zip(np.split(np.asarray(data), ends), arrays, strict=True)
+        told = [np.frombuffer(p.tobytes(), a.dtype).reshape(a.shape) for p, a in parts]
+        return jax.tree.unflatten(structure, told)
+
+    def meet(self) -> None:
+        """Waits for all processes."""
+        self.most([0.0])
+
     def most(self, values: list[float]) -> list[float]:
         """The largest of each number over all processes: what they agree on."""
         if self.mesh is None or self.processes == 1:
             return values
         here = len(self.mesh.local_devices)
-        rows = np.tile(np.asarray(values, np.float32), (here, 1))
+        dtype = jax.dtypes.canonicalize_dtype(float)
+        rows = np.tile(np.asarray(values, dtype), (here, 1))
         sharding = NamedSharding(self.mesh, P((AXIS, LATENTS)))
         stacked = jax.make_array_from_process_local_data(sharding, rows)
         with lost_peers():
             return np.asarray(_largest(self.mesh)(stacked)).tolist()
 
 
-def check_parts(loss: Any, params: Any, batches: Any) -> None:
-    """Raises if the loss of a batch is not the mean of those of its halves.
+def unlike_parts(loss: Any, params: Any, batches: Any) -> str | None:
+    """Why a loss cannot be shared out: on a batch it is not the mean of its halves'.
 
-    One that is a sum over rows, and knows nothing of how many there are in all, would
-    be wrong on several devices without a word. One with a key cannot be compared.
+    One that is a sum over rows, or a mean by weights that is not told of all of them,
+    would be wrong on several devices without a word. One with a key cannot be compared.
     """
-    taken = batches.take(0, 1)
-    if taken is None or "key" in inspect.signature(loss).parameters:
-        return
-    batch = jax.tree.map(lambda leaf: np.asarray(leaf)[0], taken)
-    if isinstance(batch, Batch) and batch.weight is not None:
-        batch = batch._replace(weight=np.ones_like(batch.weight))
-    half = len(jax.tree.leaves(batch)[0]) // 2
+    if "key" in inspect.signature(loss).parameters:
+        return None
+    batch = getattr(batches, "first", None)  # of what can be gone through but once
+    if batch is None and (taken := batches.take(0, 1)) is not None:
+        batch = jax.tree.map(lambda leaf: np.asarray(leaf)[0], taken)
+    half = 0 if batch is None else len(jax.tree.leaves(batch)[0]) // 2
     if not half:
-        return
-    first = jax.tree.map(lambda leaf: leaf[:half], batch)
-    second = jax.tree.map(lambda leaf: leaf[half : 2 * half], batch)
-    both = jax.tree.map(lambda leaf: leaf[: 2 * half], batch)
-    halves = [Across(2).part(part)[0] for part in (first, second)]
-    whole = float(loss(params, both))
-    parts = sum(float(loss(params, part)) for part in halves) / 2
-    scale = abs(whole) + abs(parts) + 1
-    if np.isfinite(whole) and abs(whole - parts) > UNEQUAL * scale:
-        raise InputError(
-            f"the loss of a batch is {whole:.6g}, and the mean of those of its halves "
-            f"{parts:.6g}; to be shared by {jax.device_count()} devices it should be "
-            "an estimate for all the data, such as num_data times a mean over rows, "
-            "minus what does not depend on them. Or use one device: "
-            'jax.config.update("jax_num_cpu_devices", 1), or CUDA_VISIBLE_DEVICES=0'
-        )
+        return None
+    if isinstance(batch, Batch) and batch.weight is not None:
+        uneven = np.where(np.arange(len(batch.y)) < half, 1, 3)
+        batch = batch._replace(weight=np.asarray(batch.weight) * uneven)
+    cut = lambda begin, end: jax.tree.map(lambda leaf: leaf[begin:end], batch)
+    halves = [Across(2).part(cut(0, half))[0], Across(2).part(cut(half, 2 * half))[0]]
+    whole = float(loss(params, cut(0, 2 * half)))
+    mean = sum(float(loss(params, part)) for part in halves) / 2
+    if not np.isfinite(whole) or abs(whole - mean) <= UNEQUAL * (abs(whole) + 1):
+        return None
+    return (
+        f"the loss of a batch is {whole:.6g}, and the mean of those of its halves "
+        f"{mean:.6g}; to be shared by several devices it should be an estimate for all "
+        "the data, such as num_data times a mean over rows, or a sum by weights"
+    )
 
 
 @functools.lru_cache(maxsize=8)

@@ -27,11 +27,13 @@ class Rule(NamedTuple):
     loss; a step whose loss or gradient is not finite changes nothing and returns a loss
     that is not finite. Of what the loop knows it takes what it needs: `progress`, the
     part of the run that is over, `key`, which is new at each step, and `across`, the
-    devices that share the batch, over which it is to take means.
+    devices that share the batch, over which it is to take means. If it is right for
+    parts of any weights, whatever the loss is like, it `is_shareable`.
     """
 
     init: Callable[[Any], Any]
     step: Callable[..., tuple[Any, Any, Float[Array, ""]]]
+    is_shareable: bool = False
 
 
 Loss = Callable[..., Array]

@@ -1,0 +1,50 @@
+"""An estimator that learns from a table which is read as it is needed."""
+
+import time
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from natgrad import gp
+from natgrad.data.scan import Summary
+from natgrad.data.stream import Parquet
+from natgrad.sklearn.base import in_double
+from natgrad.sklearn.beginnings import beginnings
+
+
+@in_double
+def fit(
+    estimator: Any, rows: Parquet, found: Summary, classes: Any, **options: Any
+) -> None:
+    """As the estimator's own `fit`, which has all rows at hand.
+
+    `rows` are the batches, and `found` is what a pass over the table has found: means,
+    deviations, and a sample that units, likelihood and inducing inputs begin with.
+    """
+    began = time.monotonic()
+    estimator._check_parameters()
+    names = rows.schema.features
+    estimator.n_features_in_ = len(names)
+    estimator.feature_names_in_ = np.array(names, dtype=object)
+    estimator._learn_classes(found.sample_y, classes)
+    y = estimator._numbers(found.sample_y)
+    estimator.x_mean_ = found.mean
+    estimator.x_scale_ = np.where(found.deviation > 0, found.deviation, 1.0)
+    targets = estimator._targets(y, np.ones(len(y)))
+    estimator.y_mean_, estimator.y_scale_ = targets.centre, targets.scale
+
+    def encode(y: np.ndarray) -> np.ndarray:
+        return estimator._standard(estimator._numbers(y.reshape(-1))).reshape(y.shape)
+
+    data = rows.scaled(estimator.x_mean_, estimator.x_scale_, encode)
+    seed = int(check_random_state(estimator.random_state).randint(2**31 - 1))
+    size = None if estimator.n_inducing == "auto" else estimator.n_inducing
+    kernel = beginnings(estimator.kernel, len(names))[0]
+    x = estimator._scaled(found.sample_x)
+    model = gp.start(
+        x, targets.likelihood, size, seed, kernel=kernel, mean=targets.mean
+    )
+    minutes = estimator.minutes
+    fitted = estimator._train(model, data, seed, minutes=minutes, **options)
+    estimator._keep(fitted, data.num_data, time.monotonic() - began)
