@@ -1,0 +1,85 @@
+"""Training from a lake by the command, and folders in every state."""
+
+import json
+import shutil
+
+import numpy as np
+import pyarrow as arrow
+import pyarrow.parquet as parquet
+import pytest
+
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("command line")]
+
+TRAIN = "train --data lake/*.parquet --target price --inducing 8 --max-iter 40"
+
+
+@pytest.fixture(scope="module")
+def said(folder, batch):
+    """What commands say of a lake of 600 houses, with a null and strings."""
+    rng = np.random.default_rng(0)
+    size = rng.uniform(30, 200, 600)
+    town = rng.choice(["Bath", "Ely", "Rye"], 600)
+    price = 100 + 2 * size + 50 * (town == "Bath") + rng.normal(0, 20, 600)
+    table = arrow.table(
+        {
+            "size": arrow.array(size, mask=np.arange(600) == 7),
+            "town": town,
+            "price": price,
+            "sold": np.where(price > 300, "yes", "no"),
+        }
+    )
+    (folder / "lake").mkdir()
+    for part in range(2):
+        some = table.slice(300 * part, 300)
+        path = folder / "lake" / f"{part}.parquet"
+        parquet.write_table(some, path, row_group_size=50)
+    (folder / "motorcycle").mkdir()  # as a data set is called
+    (folder / "half" / "checkpoint").mkdir(parents=True)
+    commands = {
+        "null": f"{TRAIN} --out null",
+        "train": f"{TRAIN} --nulls drop --out prices --json",
+        "again": f"{TRAIN} --nulls drop --out prices --resume",
+        "longer": f"{TRAIN} --nulls drop --out prices --resume --max-iter 50",
+        "both": f"{TRAIN} --nulls drop --out prices --resume --force",
+        "classes": f"{TRAIN} --target sold --nulls mean --inputs size,town --out sold",
+        "half": f"{TRAIN} --nulls drop --out half --resume",
+        "set": "train motorcycle --target accel --max-iter 5 --out motorcycle",
+        "evaluate": "evaluate prices lake/0.parquet --json",
+    }
+    return dict(zip(commands, batch(*commands.values()), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "message"),
+    [
+        ("null", 1, "0.parquet, row group 0: column 'size' has 1 null"),
+        ("train", 0, "1 of 600 rows have a null: left out"),
+        ("again", 0, "prices has a model, and its run has ended"),
+        ("longer", 1, "prices has a run with max_iter 40, and not 50"),
+        ("both", 2, "--force begins anew, and --resume goes on: give one"),
+        ("classes", 0, "the target has 2 classes: no, yes"),
+        ("half", 0, "saved in half"),
+        ("set", 0, "saved in motorcycle"),
+    ],
+)
+def test_a_command_says_what_it_does(said, name, code, message):
+    assert said[name].code == code, said[name].err
+    assert message in said[name].err
+
+
+def test_a_model_of_a_lake_is_a_model(said, folder):
+    assert said["train"].json["rows"] == 599
+    assert said["evaluate"].code == 0, said["evaluate"].err
+    assert json.loads(said["evaluate"].out)["r2"] > 0.8
+    names = {path.name for path in (folder / "prices").iterdir()}
+    assert names == {"model.natgrad", "run.toml", "history.jsonl"}
+
+
+def test_the_schema_goes_with_the_model(said, folder):
+    shutil.copy(folder / "prices" / "model.natgrad", folder / "alone.natgrad")
+    from natgrad import gp
+
+    schema = gp.read_metadata(folder / "alone.natgrad")["user"]["schema"]
+    kinds = {column["name"]: column["kind"] for column in schema["columns"]}
+    assert kinds == {"size": "number", "town": "category", "sold": "category"}
