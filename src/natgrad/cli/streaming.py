@@ -36,7 +36,8 @@ def prepare_lake(run: Run, folder: Path | None) -> Prepared:
     inputs = list(run.inputs or all_inputs(lake.names, run.target))
     parts = _read(folder) if folder is not None else None
     if parts is None:
-        say(f"{lake.total:,} rows in {len(lake.paths):,} files: looking at them once")
+        files = tables.counted(len(lake.paths), "file")
+        say(f"{lake.total:,} rows in {files}: looking at them once")
         here = distributed.place()
         part = scan_part(
             lake, run.target, inputs, run.nulls, seed=run.seed, **here._asdict()
