@@ -42,7 +42,7 @@ def said(folder, batch):
         "again": f"{TRAIN} --nulls drop --out prices --resume",
         "longer": f"{TRAIN} --nulls drop --out prices --resume --max-iter 50",
         "both": f"{TRAIN} --nulls drop --out prices --resume --force",
-        "classes": f"{TRAIN} --target sold --nulls mean --inputs size,town --out sold",
+        "classes": f"{TRAIN} --target sold --nulls mean --inputs size,town --out yes",
         "half": f"{TRAIN} --nulls drop --out half --resume",
         "set": "train motorcycle --target accel --max-iter 5 --out motorcycle",
         "evaluate": "evaluate prices lake/0.parquet --json",
