@@ -6,9 +6,7 @@
 `program` compiles a step for simulated devices, and counts collectives, their bytes and
 the floating-point operations of one device. `scaling` trains in one process on one core
 and in two on two, each with as many rows: twice as many rows per second would be ideal.
-Gloo waits for its peer in a thread that spins. On the same core as the computation that
-costs some 4 ms a collective, so small batches lose by a second process; `--loose` lets
-both processes use both cores.
+Each process is tied to a core of its own; `--loose` lets both use both cores.
 """
 
 import argparse
