@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib import util
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,11 @@ class Lake:
     """
 
     def __init__(self, paths: str | os.PathLike[str] | Sequence[Any]):
+        if util.find_spec("pyarrow") is None:
+            raise ImportError(
+                'reading Parquet needs pyarrow: pip install "natgrad[parquet]"',
+                name="pyarrow",
+            )
         several = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
         self.filesystem, self.paths = _found([os.fspath(path) for path in several])
         self._footers: collections.OrderedDict[str, Any] = collections.OrderedDict()
