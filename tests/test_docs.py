@@ -22,7 +22,7 @@ PAGES = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("page", PAGES)
 def test_the_blocks_of_a_page_run(page, tmp_path):
     # In a process of its own: in 32 bits, and with nothing of the tests' own settings.

@@ -60,7 +60,7 @@ def make_lake(folder: Path) -> None:
         parquet.write_table(table, folder / f"{number}.parquet")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.xdist_group("command line")
 def test_the_page_shows_what_the_commands_print(tmp_path):
     page = commands()

@@ -10,7 +10,7 @@ import pytest
 KILLS = Path(__file__).parents[2] / "experiments" / "kills.py"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_thirty_kills_change_no_bit():
     command = [sys.executable, str(KILLS), "--kills", "30"]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
