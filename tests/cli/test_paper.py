@@ -44,7 +44,6 @@ def runs_in(path):
     return table[["run", "took", "versions"]].drop_duplicates().reset_index(drop=True)
 
 
-@pytest.mark.slow
 def test_a_run_that_is_killed_or_interrupted_goes_on(command, tmp_path):
     file = tmp_path / "paper" / "fig1-quick.parquet"
     for number, ending in enumerate((signal.SIGKILL, signal.SIGINT), 1):

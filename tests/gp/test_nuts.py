@@ -22,9 +22,6 @@ from natgrad.gp import Batch, SparseGP, kernels, likelihoods, projected_elbo
 from natgrad.gp.sparse import marginals
 
 
-pytestmark = pytest.mark.slow
-
-
 REFERENCES = Path(__file__).parents[1] / "references"
 SETTINGS = json.loads((REFERENCES / "nuts.json").read_text())["settings"]
 NUTS = dict(np.load(REFERENCES / "nuts.npz"))
@@ -122,6 +119,7 @@ def mixed_over(draws: dict[str, np.ndarray], data: Batch):
     return mean.mean(0), var.mean(0) + mean.var(0), left.max()
 
 
+@pytest.mark.long
 @pytest.mark.skipif("NATGRAD_DATA" not in os.environ, reason="NATGRAD_DATA is not set")
 def test_q_mixed_over_the_kernel_parameters_is_near_posteriordb():
     table = read("gp_pois_regr")

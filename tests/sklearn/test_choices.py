@@ -77,7 +77,7 @@ def test_a_large_table_of_few_rows_follows_fine_detail():
     assert np.sqrt(np.mean(error**2)) < 0.05
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("noise", ["Gaussian", "StudentT", "HeteroskedasticGaussian"])
 @pytest.mark.parametrize(("rows", "inducing"), [(256, "auto"), (300, 20)])
 def test_the_noise_of_many_rows_is_found(noise, rows, inducing):
