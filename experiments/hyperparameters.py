@@ -47,7 +47,7 @@ from natgrad.optim import SplitState
 jax.config.update("jax_enable_x64", True)
 
 RESULTS = Path(__file__).parent / "results"
-DOCUMENT = Path(__file__).parents[1] / "docs" / "hyperparameters.md"
+DOCUMENT = Path(__file__).parents[1] / "docs" / "explanation" / "hyperparameters.md"
 INDUCING, ROWS, VARIANCE = 100, 256, 2.0
 CHUNK = 200
 STEPS = 5000

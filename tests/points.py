@@ -28,7 +28,7 @@ def blocks(page: str) -> dict:
     return names
 
 
-USERS = blocks("coordinates.md")
+USERS = blocks("howto/coordinates.md")
 
 
 def covariance(size: int, seed: int = 0) -> jax.Array:

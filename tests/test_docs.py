@@ -11,14 +11,14 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = [
     "README.md",
-    "docs/estimators.md",
-    "docs/export.md",
-    "docs/files.md",
-    "docs/likelihoods.md",
-    "docs/pictures.md",
-    "docs/sparse_gp.md",
-    "docs/streams.md",
-    "docs/training.md",
+    "docs/howto/estimators.md",
+    "docs/howto/export.md",
+    "docs/howto/files.md",
+    "docs/explanation/likelihoods.md",
+    "docs/howto/pictures.md",
+    "docs/howto/sparse_gp.md",
+    "docs/howto/streams.md",
+    "docs/howto/training.md",
 ]
 
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "cli.md"
 NUMBER = r"-?\d[\d,]*(?:\.\d+)*(?:e-?\d+)?"
 ANYTHING = r"(?:.|\n)*"
 

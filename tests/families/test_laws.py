@@ -118,9 +118,9 @@ def assert_within_errors(terms, expected, errors: float = 5) -> None:
 
 def test_every_family_and_coordinate_is_here():
     assert {family: len(points) for family, points in FAMILIES.items()} == {
-        "gaussian": 11,  # 6 of the paper, 4 of docs/coordinates.md, 1 turned over
+        "gaussian": 11,  # 6 of the paper, 4 of docs/howto/coordinates.md, 1 turned over
         "diagonal": 6,
-        "gamma": 6,  # 1 of docs/coordinates.md
+        "gamma": 6,  # 1 of docs/howto/coordinates.md
         "beta": 5,
         "dirichlet": 5,
         "categorical": 2,
