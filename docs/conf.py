@@ -24,6 +24,7 @@ extensions = [
     "reference",
     "offline",
 ]
+smartquotes = False  # they get formulas and code in prose wrong
 exclude_patterns = ["_build", "_ext"]
 
 myst_enable_extensions = ["dollarmath", "colon_fence"]

@@ -208,7 +208,10 @@ def _call(node: ast.FunctionDef, is_bound: bool = False) -> str:
     for argument in ast.walk(arguments):
         if isinstance(argument, ast.arg) and argument.annotation is not None:
             argument.annotation = _unquoted(argument.annotation)
+            if ast.unparse(argument.annotation) == "Any":
+                argument.annotation = None  # it says nothing
     returns = f" -> {_type(node.returns)}" if node.returns is not None else ""
+    returns = returns.removesuffix(" -> Any")
     return f"({ast.unparse(arguments)}){returns}"
 
 
