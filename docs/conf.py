@@ -21,7 +21,7 @@ extensions = [
     "sphinx_design",
     "sphinx_copybutton",
     "cells",
-    "reference",
+    "pages",
     "offline",
 ]
 smartquotes = False  # they get formulas and code in prose wrong

@@ -13,20 +13,11 @@ from pathlib import Path
 
 import click
 import public
-from docutils import nodes
 from public import Name
-from sphinx import addnodes
-from sphinx.application import Sphinx
 
 
 FOLDER = Path(__file__).parents[1] / "reference" / "modules"
 COMMANDS = "The command line"
-
-
-def setup(app: Sphinx) -> dict[str, bool]:
-    app.connect("builder-inited", lambda _: write())
-    app.connect("doctree-read", _link)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
 def write() -> None:
@@ -252,22 +243,3 @@ def _unquoted(annotation: ast.expr) -> ast.expr:
         case ast.Constant(value=str(text)):
             return ast.parse(text, mode="eval").body
     return annotation
-
-
-def _link(app: Sphinx, document: nodes.document) -> None:
-    """Types in signatures lead to where the reference has them; others are plain.
-
-    Their short names mean what they mean in the file that the signature is from.
-    """
-    for signature in document.findall(addnodes.desc_signature):
-        module = signature.get("module")
-        if module not in public.modules():
-            continue
-        name = public.found(module, signature["fullname"].split(".")[0])
-        for reference in list(signature.findall(addnodes.pending_xref)):
-            target = public.found(name.home, reference["reftarget"]) if name else None
-            address = public.addresses().get(public.full(target)) if target else None
-            if address is None:
-                reference.replace_self(reference.children)
-            else:
-                reference["reftarget"] = address
