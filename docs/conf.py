@@ -61,8 +61,8 @@ TITLES = {
 }
 
 
-# Links out of this folder, which lead to pages of the sources that the site has not.
-OUTSIDE = re.compile(r"\]\(((?:\.\./)+(?:benchmarks|experiments)/[^)#]+\.md)[^)]*\)")
+# Links to pages of the sources that are not in this folder, and so not in the site.
+UPWARD = re.compile(r"\]\(((?:\.\./)+[^)#:]+\.md)[^)]*\)")
 
 
 def setup(app: Sphinx) -> None:
@@ -72,4 +72,10 @@ def setup(app: Sphinx) -> None:
 def _adapt(app: Sphinx, page: str, source: list[str]) -> None:
     if page in TITLES:
         source[0] = f"# {TITLES[page]}\n\n{source[0]}"
-    source[0] = OUTSIDE.sub(r"](<path:\1>)", source[0])
+
+    def as_file(link: re.Match[str]) -> str:
+        target = (HERE / page).parent / link[1]
+        is_here = target.resolve().is_relative_to(HERE)
+        return link[0] if is_here else f"](<path:{link[1]}>)"
+
+    source[0] = UPWARD.sub(as_file, source[0])

@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
+from docutils.utils.math import MathError
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
+from sphinx.util import logging
 
 
 # What a browser loads by itself; links, which it does not, may lead anywhere.
@@ -21,6 +23,8 @@ LOADED = (
     re.compile(r"(?:@import|url\()\s*[\"']?((?:https?:)?//[^\"')]+)"),
 )
 
+SIZED = re.compile(r"\\([bB]igg?)(?![a-zA-Z])(?=\s*([(\[]|\\\{|\\langle)?)")
+
 
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
@@ -29,14 +33,26 @@ def setup(app: Sphinx) -> dict[str, bool]:
 
 
 def _inline(self: Any, node: nodes.math) -> None:
-    self.body.append(tex2mathml(node.astext()))
+    self.body.append(_formula(node, is_block=False))
     raise nodes.SkipNode
 
 
 def _block(self: Any, node: nodes.math_block) -> None:
-    formula = tex2mathml(node.astext().strip(), as_block=True)
-    self.body.append(f'<div class="formula">{formula}</div>')
+    self.body.append(f'<div class="formula">{_formula(node, is_block=True)}</div>')
     raise nodes.SkipNode
+
+
+def _formula(node: nodes.Element, is_block: bool) -> str:
+    """A formula as MathML; one that cannot be read is a warning of the build."""
+    # The converter knows large brackets only as opening or closing ones.
+    text = SIZED.sub(
+        lambda found: f"\\{found[1]}{'l' if found[2] else 'r'}", node.astext()
+    )
+    try:
+        return tex2mathml(text.strip(), as_block=is_block)
+    except MathError as error:
+        logging.getLogger(__name__).warning(f"{error} {text}", location=node)
+        return text
 
 
 def _check(app: Sphinx, error: Exception | None) -> None:
