@@ -25,6 +25,8 @@ LOADED = (
 
 SIZED = re.compile(r"\\([bB]igg?)(?![a-zA-Z])(?=\s*([(\[]|\\\{|\\langle)?)")
 
+LOGARITHM = re.compile(r"\\(log|exp)\s+(?=[a-zA-Z])")
+
 
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
@@ -44,10 +46,12 @@ def _block(self: Any, node: nodes.math_block) -> None:
 
 def _formula(node: nodes.Element, is_block: bool) -> str:
     """A formula as MathML; one that cannot be read is a warning of the build."""
-    # The converter knows large brackets only as opening or closing ones.
+    # The converter knows large brackets only as opening or closing ones, not the sign
+    # at the end of a proof, and puts no space after a logarithm.
     text = SIZED.sub(
         lambda found: f"\\{found[1]}{'l' if found[2] else 'r'}", node.astext()
     )
+    text = LOGARITHM.sub(r"\\\1\\,", text.replace("∎", r"\text{∎}"))
     try:
         return tex2mathml(text.strip(), as_block=is_block)
     except MathError as error:

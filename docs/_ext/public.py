@@ -163,10 +163,16 @@ def lineage(name: Name) -> list[Name]:
 
 
 def members(name: Name) -> list[Name]:
-    """What a class has that is public, its fields and methods, without bases."""
+    """What a class has that is public, its fields and methods, without bases.
+
+    To be called is public too, where it is explained.
+    """
     assert isinstance(name.node, ast.ClassDef)
-    inside = _defined(name.node.body, f"{name.home}.{name.name}")
-    return [one for one in inside if not one.name.startswith("_")]
+    return [
+        one
+        for one in _defined(name.node.body, name.home)
+        if not one.name.startswith("_") or (one.name == "__call__" and one.doc)
+    ]
 
 
 @functools.cache

@@ -10,6 +10,7 @@ import inspect
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import public
@@ -56,7 +57,8 @@ def commands() -> str:
     """The help of each command, as the command gives it."""
     from natgrad.cli import cli
 
-    top = click.Context(cli, info_name="natgrad", max_content_width=88)
+    settings: Any = {"max_content_width": 88, **cli.context_settings}
+    top = click.Context(cli, info_name="natgrad", **settings)
     parts = [
         f"# {COMMANDS}",
         "A tour of it is [on a page of its own](../../howto/cli.md).",
@@ -64,7 +66,7 @@ def commands() -> str:
     parts.append(_fenced("console", f"$ natgrad --help\n{cli.get_help(top)}"))
     for name in cli.list_commands(top):
         command = cli.commands[name]
-        context = click.Context(command, top, name, max_content_width=88)
+        context = click.Context(command, top, name, **settings)
         text = f"$ natgrad {name} --help\n{command.get_help(context)}"
         parts += [f"## natgrad {name}", _fenced("console", text)]
     return "\n\n".join(parts) + "\n"
@@ -93,7 +95,9 @@ def _first(name: Name) -> str:
 def _entry(name: Name) -> str:
     if isinstance(name.node, ast.FunctionDef):
         doc = _markdown(name.doc)
-        return _directive("function", f"{name.name}{_call(name.node)}", (), doc)
+        return _directive(
+            "function", f"{name.name}{_call(name.node, name.home)}", (), doc
+        )
     parts = [_markdown(name.doc)]
     bases = _bases(name)
     if bases:
@@ -140,7 +144,10 @@ def _member(name: Name) -> str:
     doc = _markdown(name.doc)
     if isinstance(name.node, ast.AnnAssign):
         return _directive(
-            "attribute", f"{name.name}: {_type(name.node.annotation)}", (), doc
+            "attribute",
+            f"{name.name}: {_type(name.node.annotation, name.home)}",
+            (),
+            doc,
         )
     if not isinstance(name.node, ast.FunctionDef):
         return _directive("attribute", name.name, (), doc)
@@ -148,12 +155,12 @@ def _member(name: Name) -> str:
     options = [":abstractmethod:"] if "abstractmethod" in marks else []
     if marks & {"property", "cached_property"}:
         if name.node.returns is not None:
-            options.append(f":type: {_type(name.node.returns)}")
+            options.append(f":type: {_type(name.node.returns, name.home)}")
         return _directive("property", name.name, options, doc)
     options += [
         f":{mark}:" for mark in ("classmethod", "staticmethod") if mark in marks
     ]
-    call = _call(name.node, is_bound="staticmethod" not in marks)
+    call = _call(name.node, name.home, is_bound="staticmethod" not in marks)
     return _directive("method", f"{name.name}{call}", options, doc)
 
 
@@ -191,17 +198,17 @@ def _markdown(doc: str | None) -> str:
     return text
 
 
-def _call(node: ast.FunctionDef, is_bound: bool = False) -> str:
+def _call(node: ast.FunctionDef, home: str, is_bound: bool = False) -> str:
     """A signature, as it is written."""
     arguments = copy.deepcopy(node.args)
     if is_bound:
         (arguments.posonlyargs or arguments.args).pop(0)
     for argument in ast.walk(arguments):
         if isinstance(argument, ast.arg) and argument.annotation is not None:
-            argument.annotation = _unquoted(argument.annotation)
+            argument.annotation = _spelled(argument.annotation, home)
             if ast.unparse(argument.annotation) == "Any":
                 argument.annotation = None  # it says nothing
-    returns = f" -> {_type(node.returns)}" if node.returns is not None else ""
+    returns = f" -> {_type(node.returns, home)}" if node.returns is not None else ""
     returns = returns.removesuffix(" -> Any")
     return f"({ast.unparse(arguments)}){returns}"
 
@@ -213,11 +220,13 @@ def _construction(name: Name) -> str:
         assert isinstance(ancestor.node, ast.ClassDef)
         for statement in ancestor.node.body:
             if isinstance(statement, ast.FunctionDef) and statement.name == "__init__":
-                return _call(statement, is_bound=True).removesuffix(" -> None")
+                return _call(statement, ancestor.home, is_bound=True).removesuffix(
+                    " -> None"
+                )
     for ancestor in reversed(public.lineage(name)):
         for member in public.members(ancestor):
             if isinstance(member.node, ast.AnnAssign):
-                text = f"{member.name}: {_type(member.node.annotation)}"
+                text = f"{member.name}: {_type(member.node.annotation, ancestor.home)}"
                 fields[member.name] = text + _default(member.node.value)
     return f"({', '.join(fields.values())})" if fields else ""
 
@@ -233,13 +242,25 @@ def _default(value: ast.expr | None) -> str:
     return f" = {ast.unparse(value)}"
 
 
-def _type(annotation: ast.expr) -> str:
-    return ast.unparse(_unquoted(annotation))
+def _type(annotation: ast.expr, home: str) -> str:
+    return ast.unparse(_spelled(annotation, home))
 
 
-def _unquoted(annotation: ast.expr) -> ast.expr:
-    """A type whose name stands in quotes, as one that is not yet defined must."""
+def _spelled(annotation: ast.expr, home: str) -> ast.expr:
+    """A type without quotes around a name, and with shapes in the place of aliases."""
     match annotation:
         case ast.Constant(value=str(text)):
-            return ast.parse(text, mode="eval").body
-    return annotation
+            annotation = ast.parse(text, mode="eval").body
+    return _Shapes(home).visit(copy.deepcopy(annotation))
+
+
+class _Shapes(ast.NodeTransformer):
+    def __init__(self, home: str):
+        self.home = home
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        name = public.found(self.home, node.id)
+        match name.node if name else None:
+            case ast.Assign(value=ast.Subscript(value=ast.Name(id="Float")) as shape):
+                return shape
+        return node
