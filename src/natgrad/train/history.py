@@ -65,6 +65,7 @@ class History:
         beside.replace(self.path)
 
     def add(self, record: Record) -> None:
+        """Appends a record, to the file too."""
         self.records.append(record)
         if self.path is not None and self.is_writer:
             try:
