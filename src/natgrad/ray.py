@@ -9,6 +9,9 @@ from natgrad import distributed
 from natgrad.errors import FitError
 
 
+__all__ = ["train"]
+
+
 try:
     import ray
     from ray.train import FailureConfig, RunConfig, ScalingConfig

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from natgrad import double_vjp, natural_gradient
 from natgrad.families import AbstractDistribution
+from natgrad.natural import double_vjp, natural_gradient
 from tests.points import FAMILIES, POINTS, assert_close, flat
 
 

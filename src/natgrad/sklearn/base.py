@@ -222,7 +222,7 @@ class BaseGP(BaseEstimator):
                 return None, tried
             if is_all or tried.history.reason == "interrupted":
                 return best, tried
-            return enough(tried.params, data.columns, data.rows, seed), tried
+            return enough(tried.params, data.columns, data.batch_size, seed), tried
 
     def _tried(
         self, starts: list[gp.SparseGP], data: Arrays, seed: int
