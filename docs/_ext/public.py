@@ -1,7 +1,8 @@
 """The public names of natgrad, read from its source: nothing is imported.
 
-A module's public names are those it imports as themselves (`x as x`), the functions and
-classes it defines, and the constants that have a docstring. None begins with `_`.
+A module's public names are those in its `__all__`; else those it imports as themselves
+(`x as x`), the functions and classes it defines, and the constants that have a
+docstring. None begins with `_`.
 """
 
 import ast
@@ -15,17 +16,9 @@ SOURCE = Path(__file__).parents[2] / "src"
 
 # Modules that no package imports for its users: they load what few of them need.
 APART = (
-    "natgrad.sklearn",
-    "natgrad.metrics",
-    "natgrad.report",
-    "natgrad.runs",
-    "natgrad.gp.exact",
     "natgrad.gp.sizes",
     "natgrad.gp.stream",
-    "natgrad.distributed",
     "natgrad.ray",
-    "natgrad.reproduce",
-    "natgrad.errors",
 )
 
 
@@ -87,7 +80,17 @@ def names(module: str) -> tuple[Name, ...]:
         for name in _written(module)
         if not name.name.startswith("_") and (name.kind != "data" or name.doc)
     ]
-    return (*(name for name in imported if name is not None), *written)
+    every = (*(name for name in imported if name is not None), *written)
+    listed = _listed(module)
+    return every if listed is None else tuple(n for n in every if n.name in listed)
+
+
+def _listed(module: str) -> list[str] | None:
+    """What `__all__` has, if there is one."""
+    for name in _written(module):
+        if name.name == "__all__" and isinstance(name.node, ast.Assign):
+            return ast.literal_eval(name.node.value)
+    return None
 
 
 @functools.cache
@@ -184,3 +187,10 @@ def addresses() -> dict[str, str]:
             if name.kind != "module":
                 places.setdefault(full(name), f"{module}.{name.name}")
     return places
+
+
+if __name__ == "__main__":
+    for module in modules():
+        found_here = [name.name for name in names(module) if name.kind != "module"]
+        print(f"{module} ({len(found_here)}): {', '.join(found_here)}")
+    print(sum(name.kind != "module" for module in modules() for name in names(module)))
