@@ -86,13 +86,13 @@ above.figure.savefig("history.png")
     "sklearn": Promise("""
 from natgrad import datasets
 from natgrad.sklearn import GPRegressor
-X, y = datasets.load_motorcycle()
+X, y = datasets.load("motorcycle")
 assert GPRegressor().fit(X, y).score(X, y) > 0.5
 """),
     "parquet": Promise(
         """
 from natgrad.data import Parquet
-rows = Parquet("rows.parquet", "y", ["x"], rows=10)
+rows = Parquet("rows.parquet", "y", ["x"], batch_size=10)
 gp.fit(model, rows, steps=20, progress=False)
 """,
         before="""
