@@ -28,6 +28,7 @@ class Together(BackendConfig):
 
     @property
     def backend_cls(self) -> type[Backend]:
+        """What Ray starts the workers with."""
         return _Together
 
 

@@ -74,14 +74,17 @@ class Arrays:
 
     @property
     def fraction(self) -> float:
+        """The part of the data that a batch holds."""
         return self.batch_size / self.total
 
     @property
     def num_data(self) -> float:
+        """How much all rows count together."""
         weight = getattr(self.columns, "weight", None)
         return float(self.total if weight is None else weight.sum())
 
     def take(self, step: int, number: int) -> Any:
+        """The batches of `number` steps from `step` on, stacked."""
         places = self.places(step, number)
         return jax.tree.map(lambda column: column.take(places, axis=0), self.columns)
 
@@ -181,11 +184,13 @@ class Iterated:
 
     @property
     def fraction(self) -> float | None:
+        """The part of the data that a batch holds, if it is known."""
         if self.num_data is None:
             return None
         return min(1.0, _rows(self.first) / self.num_data)
 
     def take(self, step: int, number: int) -> Any:
+        """The batches of `number` steps from `step` on, stacked; fewer at the end."""
         if step < self._step:
             self._step, self._iterator = 0, self._endless()
         skipped = step - self._step

@@ -113,10 +113,12 @@ class Parquet:
 
     @property
     def fraction(self) -> float:
+        """The part of the data that a batch holds."""
         return self.batch_size / self.total
 
     @property
     def num_data(self) -> float:
+        """How much all rows count together."""
         return float(self.total if self.whole is None else self.whole)
 
     @property
@@ -153,6 +155,7 @@ class Parquet:
         return scaled
 
     def take(self, step: int, number: int) -> Batch:
+        """The batches of `number` steps from `step` on, stacked."""
         cut = self.plan.cut
         begin, end = step * cut, (step + number) * cut
         parts = [self._shard(shard, begin, end) for shard in self._mine]
