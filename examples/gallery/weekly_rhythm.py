@@ -40,10 +40,10 @@ def main(out: Path) -> None:
         ("with a week", week + kernels.Matern32(0.2), "#0072B2"),
         ("without", kernels.Matern32(0.2, 10.0), "#D55E00"),
     ):
-        z = gp.inducing.k_means(x[is_past], 250)
+        z = gp.inducing.k_means(x[is_past], 170)
         model = gp.SparseGP(kernel, gp.likelihoods.Gaussian(1.0), z)
         data = (x[is_past], y[is_past] - centre)
-        model, _ = gp.fit(model, data, rows=504, steps=150, progress=False)
+        model, _ = gp.fit(model, data, rows=504, steps=100, progress=False)
         predictor = gp.condition(model)
         mean, _ = predictor.predict(x[~is_past])
         error = hires[is_shown].to_numpy()[~is_past] - (mean + centre) ** 2

@@ -20,16 +20,13 @@ from natgrad.gp.likelihoods import RobustMax
 from natgrad.sklearn import GPClassifier
 
 
-TOLERANCE = 0.05  # 300 digits are tested
-
-
 def main(out: Path) -> None:
     x, y = load_digits(return_X_y=True)
     x, x_test, y, y_test = train_test_split(x / 16, y, test_size=300, random_state=0)
     rng = np.random.default_rng(0)
     is_wrong = rng.random(len(y)) < 0.2
     noisy = np.where(is_wrong, (y + rng.integers(1, 10, len(y))) % 10, y)
-    options = {"kernel": "rbf", "n_inducing": 60, "max_iter": 300, "verbose": False}
+    options = {"kernel": "rbf", "n_inducing": 60, "max_iter": 200, "verbose": False}
     models = {
         "robust-max": GPClassifier(RobustMax(10, error=0.2), **options),
         "softmax": GPClassifier("softmax", **options),
@@ -47,12 +44,18 @@ def main(out: Path) -> None:
     _, ax = plt.subplots(figsize=(6.4, 3.0))
     colours = ("#0072B2", "#56B4E9", "#D55E00")
     for place, share in enumerate(right.values()):
-        ax.barh(place, 100 * share, color=colours[place], height=0.6)
-        ax.text(100 * share + 0.3, place, f"{100 * share:.1f} %", va="center")
-    ax.axvline(100 * (1 - is_wrong.mean()), color="0.3", ls="--", lw=1)
+        ax.barh(place, 100 * (1 - share), color=colours[place], height=0.6)
+        ax.text(
+            100 * (1 - share) + 0.2, place, f"{100 * (1 - share):.1f} %", va="center"
+        )
+    given = 100 * is_wrong.mean()
+    ax.axvline(given, color="0.3", ls="--", lw=1)
+    ax.text(given - 0.3, 0, "labels it was given", color="0.3", ha="right", va="center")
     ax.set_yticks(range(len(right)), right)
-    ax.set(xlim=(60, 102), xlabel="test digits right, %")
+    ax.set(xlabel="wrong, %")
     ax.invert_yaxis()
+    left = 100 * (1 - right["robust-max"])
+    ax.set_title(f"Taught with {given:.0f} % wrong labels, it misreads {left:.1f} %")
     plt.savefig(out)
 
 

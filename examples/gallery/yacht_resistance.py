@@ -30,7 +30,7 @@ def main(out: Path) -> None:
     for ax, name, colour in zip(
         axes, ("gamma", "gaussian"), ("#0072B2", "#D55E00"), strict=True
     ):
-        model = GPRegressor(name, n_inducing=60, max_iter=500, verbose=False)
+        model = GPRegressor(name, n_inducing=40, max_iter=1000, verbose=False)
         model.fit(x[~is_test], y[~is_test])
         score = model.log_density(x[is_test], y[is_test]).mean()
         print(f"{name}: {score:.3f} nats per row on hulls it has not seen")
