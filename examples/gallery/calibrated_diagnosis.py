@@ -38,7 +38,8 @@ def main(out: Path) -> None:
     _, ax = plt.subplots(figsize=(5.6, 4.6))
     ax.plot([0, 1], [0, 1], color="0.5", lw=0.9, ls="--")
     for (name, model), mark in zip(MODELS.items(), "os^", strict=True):
-        share = cross_val_predict(model, x, y, cv=folds, method="predict_proba")[:, 1]
+        shares = cross_val_predict(model, x, y, cv=folds, method="predict_proba")
+        share = np.asarray(shares)[:, 1]
         losses[name] = log_loss(y, share)
         print(f"log loss of {name}: {losses[name]:.4f}")
         bins = np.digitize(share, edges[1:-1])

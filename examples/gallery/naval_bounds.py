@@ -49,7 +49,7 @@ def main(out: Path) -> None:
         ends[name] = bounds[-1]
         print(f"{name}: bound {bounds[-1]:.2f} nats per row, held out {score:.2f}")
         ax.plot(steps, bounds, color=colour)
-        ax.text(steps[-1], bounds[-1] - 0.1, name, color=colour, ha="right", va="top")
+        ax.text(steps[-1], bounds[-1] - 0.25, name, color=colour, ha="right", va="top")
     first, second = ends.values()
     ax.set_title(
         f"After {STEPS} steps the bound is {first - second:.1f} nats a row higher"

@@ -30,7 +30,8 @@ def main(out: Path) -> None:
     print(f"the usual mark would be right: {np.mean(usual == 0):.3f}")
 
     alcohol = table.columns.get_loc("alcohol")
-    at = np.linspace(*np.quantile(rows.x[:, alcohol], [0.02, 0.98]), 25)
+    low, high = np.quantile(rows.x[:, alcohol], [0.02, 0.98])
+    at = np.linspace(low, high, 25)
     shares = []
     for percent in at:
         other = rows.x_test.copy()
