@@ -33,7 +33,8 @@ def main(out: Path) -> None:
     plot.relevance(model, ax=left)
     ages = np.geomspace(1, 120, 60)
     for water, colour in ((150, "#0072B2"), (180, "#E69F00"), (210, "#D55E00")):
-        at = table.iloc[:60].assign(**table.median(), log_age=np.log(ages), water=water)
+        at = table.iloc[:60].assign(**table.median())
+        at["log_age"], at["water"] = np.log(ages), water
         mean, std = model.predict(at, return_std=True)
         right.plot(ages, mean, color=colour, label=f"{water} kg/m³ of water")
         right.fill_between(ages, mean - std, mean + std, color=colour, alpha=0.15, lw=0)
