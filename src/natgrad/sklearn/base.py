@@ -291,6 +291,8 @@ class BaseGP(BaseEstimator):
                 ConvergenceWarning,
                 stacklevel=5,
             )
+        elif history.reason != exact.CONVERGED:
+            self.message_ += ", and the bound rises no more"
 
     def _check_parameters(self) -> None:
         if isinstance(self.kernel, str) and self.kernel not in KERNELS:
