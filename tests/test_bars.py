@@ -15,7 +15,7 @@ from natgrad import gp
 from natgrad.data.source import Arrays
 
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 INDUCING, ROWS, CHECKS = 20, 128, (10, 50, 200)

@@ -210,7 +210,7 @@ def test_whole_numbers_and_single_precision_are_scaled_in_double():
     assert_scaled(datasets.with_scaled_inputs(rows).x, np.array([False]))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_year_is_read_split_and_scaled_at_its_full_size(tmp_path, monkeypatch):
     monkeypatch.setenv("NATGRAD_DATA", str(tmp_path))
     rng, known = np.random.default_rng(0), KNOWN["year"]

@@ -124,7 +124,7 @@ def newest(folder):
     return max(map(int, names), default=0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_cut_cable_ends_all_and_what_is_started_again_goes_on(tmp_path):
     with hosts(2) as some:
         cut = trainers(some, tmp_path)

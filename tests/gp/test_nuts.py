@@ -23,9 +23,6 @@ from natgrad.gp import SparseGP, kernels, likelihoods
 from natgrad.gp.sparse import marginals, projected_elbo
 
 
-pytestmark = pytest.mark.slow
-
-
 REFERENCES = Path(__file__).parents[1] / "references"
 SETTINGS = json.loads((REFERENCES / "nuts.json").read_text())["settings"]
 NUTS = dict(np.load(REFERENCES / "nuts.npz"))
@@ -123,6 +120,7 @@ def mixed_over(draws: dict[str, np.ndarray], data: Batch):
     return mean.mean(0), var.mean(0) + mean.var(0), left.max()
 
 
+@pytest.mark.long
 @pytest.mark.skipif("NATGRAD_DATA" not in os.environ, reason="NATGRAD_DATA is not set")
 def test_q_mixed_over_the_kernel_parameters_is_near_posteriordb():
     table = read("gp_pois_regr")
