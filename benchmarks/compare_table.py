@@ -7,7 +7,7 @@ import numpy as np
 
 
 RESULTS = Path(__file__).parent / "results" / "compare.csv"
-DOCUMENT = Path(__file__).parents[1] / "docs" / "comparison.md"
+DOCUMENT = Path(__file__).parents[1] / "docs" / "results" / "comparison.md"
 FIELDS = ("set", "method", "split", "rows", "log_likelihood", "error", "calibration")
 FIELDS += ("seconds", "cpu_seconds", "note")
 TITLES = {

@@ -1,4 +1,4 @@
-"""The bars of the step size, small: see docs/bars.md for the whole."""
+"""The bars of the step size, small: see docs/results/bars.md for the whole."""
 
 import importlib
 import math
@@ -71,7 +71,7 @@ def test_the_runs_are_those_of_fit(small):
     x, y = small.bars_cases.load(case, 0)
     model = small.bars_cases.model_of(case, 1.0, x, 0)
     fitted = gp.fit(
-        model, (x, y), rows=ROWS, seed=3, steps=20, log_every=20, progress=False
+        model, (x, y), batch_size=ROWS, seed=3, steps=20, log_every=20, progress=False
     ).params
     tools = small.bars.bench(case, len(y))
     rule, rate = tools.joint["default"]

@@ -10,7 +10,7 @@ from natgrad.reproduce.claims import batches, directions, past
 from natgrad.reproduce.claims.base import CONFIRMED, NOT_CONFIRMED, NOT_TESTABLE
 
 
-PAPER = Path(__file__).parents[1] / "docs" / "paper"
+PAPER = Path(__file__).parents[1] / "docs" / "results" / "paper"
 
 
 @pytest.fixture(scope="module")

@@ -440,8 +440,8 @@ PAIRS: dict[str, tuple[Any, Any]] = {
         beta.Concentrations(log(20.0), log(3.0)),
     ),
     "Dirichlet": (
-        dirichlet.Concentration(log(1.0, 1.0, 1.0)),
-        dirichlet.Concentration(log(9.0, 0.5, 20.0)),
+        dirichlet.Concentrations(log(1.0, 1.0, 1.0)),
+        dirichlet.Concentrations(log(9.0, 0.5, 20.0)),
     ),
     "categorical": (
         categorical.Logits(jnp.zeros(3)),

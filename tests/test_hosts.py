@@ -98,7 +98,7 @@ y = np.sin(x).sum(1) + 0.1 * rng.normal(size=500).astype(np.float32)
 model = gp.start(x, gp.likelihoods.Gaussian(0.1), 10)
 keep = {"checkpoint": sys.argv[1], "resume": True, "save_seconds": 0.2}
 slow = {"log_every": 1, "callbacks": [lambda *_: time.sleep(0.02)]}
-fitted = gp.fit(model, (x, y), rows=64, steps=100, progress=False, **keep, **slow)
+fitted = gp.fit(model, (x, y), batch_size=64, steps=100, progress=False, **keep, **slow)
 values = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(fitted.params)]
 print(hashlib.sha256(b"".join(values)).hexdigest())
 """

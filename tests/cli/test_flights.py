@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "flights.md"
+PAGE = Path(__file__).parents[2] / "docs" / "tutorials" / "flights.md"
 
 
 def blocks():

@@ -411,7 +411,7 @@ def simplices(side: type, kind: type, rng, draw: Draw) -> tuple[Inputs, Point]:
         odds = logits[:, :-1] - logits[:, -1:]
         if side is beta.Concentrations:
             return made(side, *(number(kind, part) for part in alpha.T)), alpha
-        if side is dirichlet.Concentration:
+        if side is dirichlet.Concentrations:
             return made(side, number(kind, alpha)), alpha
         odds = odds[:, 0] if side is beta.MeanTotal else odds
         return made(side, odds, number(kind, total)), alpha
@@ -540,7 +540,7 @@ def cases() -> dict[str, Case]:
         (simplices, beta.MeanTotal, positive.Log, reference.simplex_family, 1),
         (
             simplices,
-            dirichlet.Concentration,
+            dirichlet.Concentrations,
             positive.Plain,
             reference.simplex_family,
             4,

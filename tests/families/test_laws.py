@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from natgrad import double_vjp, natural_gradient
 from natgrad.families import AbstractDistribution
+from natgrad.natural import double_vjp, natural_gradient
 from tests.points import FAMILIES, POINTS, assert_close, flat
 
 
@@ -118,9 +118,9 @@ def assert_within_errors(terms, expected, errors: float = 5) -> None:
 
 def test_every_family_and_coordinate_is_here():
     assert {family: len(points) for family, points in FAMILIES.items()} == {
-        "gaussian": 11,  # 6 of the paper, 4 of docs/coordinates.md, 1 turned over
+        "gaussian": 11,  # 6 of the paper, 4 of docs/howto/coordinates.md, 1 turned over
         "diagonal": 6,
-        "gamma": 6,  # 1 of docs/coordinates.md
+        "gamma": 6,  # 1 of docs/howto/coordinates.md
         "beta": 5,
         "dirichlet": 5,
         "categorical": 2,

@@ -29,10 +29,10 @@ from hypothesis import Phase, given, settings, strategies as st
 from jax import lax
 
 import natgrad
+from natgrad.data import Batch
 from natgrad.errors import FitError, NumericalWarning
 from natgrad.families.gaussian import Moments
 from natgrad.gp import (
-    Batch,
     SparseGP,
     condition,
     elbo,

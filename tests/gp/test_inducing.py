@@ -11,6 +11,7 @@ import pytest
 from scipy.spatial.distance import cdist
 from sklearn.cluster import KMeans
 
+from natgrad import gp
 from natgrad.errors import InputError, InputWarning
 from natgrad.gp import inducing
 from natgrad.gp.kernels import RBF, Linear, OnInputs, Separate
@@ -81,6 +82,11 @@ def test_too_few_distinct_rows_are_all_used_with_a_word(way):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert distinct(way(x, 37)) == 37
+
+
+def test_a_model_to_begin_with_takes_what_distinct_rows_there_are():
+    few = np.repeat(np.arange(7.0), 50)[:, None]
+    assert gp.start(few, gp.likelihoods.Gaussian()).inducing.shape == (7, 1)
 
 
 def test_zeros_of_both_signs_are_one_value(way):

@@ -18,8 +18,9 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import natgrad
-from natgrad.gp import Batch, SparseGP, kernels, likelihoods, projected_elbo
-from natgrad.gp.sparse import marginals
+from natgrad.data import Batch
+from natgrad.gp import SparseGP, kernels, likelihoods
+from natgrad.gp.sparse import marginals, projected_elbo
 
 
 REFERENCES = Path(__file__).parents[1] / "references"

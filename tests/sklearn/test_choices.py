@@ -6,7 +6,9 @@ import time
 
 import numpy as np
 import pytest
+from sklearn.gaussian_process import kernels as sklearn_kernels
 
+from natgrad.gp import kernels
 from natgrad.sklearn import GPClassifier, GPRegressor
 
 
@@ -53,6 +55,15 @@ def test_few_rows_of_gaussian_noise_are_learned_exactly(few):
     ):
         np.testing.assert_allclose(found, expected, rtol=1e-5)
     np.testing.assert_allclose(model.y_scale_ * 0.1, 0.3, rtol=0.2)
+
+
+def test_a_kernel_of_scikit_learn_is_as_one_of_natgrad():
+    x, f, _ = table(25)
+    found = [
+        GPRegressor("gaussian", kernel=kernel, verbose=False).fit(x, f).elbo_
+        for kernel in (sklearn_kernels.RBF(0.7), kernels.RBF(0.7))
+    ]
+    assert found[0] == found[1]
 
 
 def test_units_and_repeated_rows_do_not_matter(few):

@@ -153,7 +153,7 @@ def test_the_rows_of_a_part_stand_for_those_of_all():
 
 def data(weight=None):
     columns = Batch(np.arange(12.0)[:, None], np.arange(12.0) ** 2, weight)
-    return Arrays(columns, rows=12)
+    return Arrays(columns, batch_size=12)
 
 
 def test_a_loss_that_is_an_estimate_for_all_data_is_shared():

@@ -43,7 +43,10 @@ def scale_by_spacing(factor: float = FACTOR) -> optax.GradientTransformation:
 
 
 def default_hyperparameters() -> optax.GradientTransformationExtraArgs:
-    """What moves all but q if nothing is said; docs/hyperparameters.md says why."""
+    """What moves all but q if nothing is said.
+
+    The page docs/explanation/hyperparameters.md says why.
+    """
     return annealed(optax.chain(optax.scale_by_adam(), scale_by_spacing()), RATE)
 
 
