@@ -1,4 +1,4 @@
-"""What if the rows come month by month, and the old ones may not be kept?
+"""What if the rows come part by part, and the old ones may not be kept?
 
 Output of a power plant from the weather, in eight parts of some 1,080 rows. The first
 part teaches the lengthscales; each later one only moves the posterior, and may then be
