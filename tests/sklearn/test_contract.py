@@ -8,11 +8,14 @@ from sklearn.utils.estimator_checks import check_estimator
 from natgrad.sklearn import GPClassifier, GPOrdinal, GPRegressor
 
 
-pytestmark = pytest.mark.slow
-
-
 @pytest.mark.parametrize(
-    "kind, least", [(GPRegressor, 52), (GPClassifier, 55), (GPOrdinal, 55)]
+    "kind, least",
+    [
+        (GPRegressor, 52),
+        (GPClassifier, 55),
+        # It is a classifier but for its likelihood.
+        pytest.param(GPOrdinal, 55, marks=pytest.mark.long),
+    ],
 )
 def test_all_checks_of_scikit_learn_pass(kind, least, monkeypatch):
     monkeypatch.setenv("SCIPY_ARRAY_API", "1")  # or one check is skipped
