@@ -32,7 +32,7 @@ from natgrad.families import (
 from tests.families import reference
 
 
-EXAMPLES = [2, pytest.param(10, marks=pytest.mark.long)]
+EXAMPLES = [1, pytest.param(10, marks=pytest.mark.long)]
 """Batches that Hypothesis draws for each coordinate system and precision."""
 
 POINTS = 200
@@ -691,6 +691,8 @@ def check(name: str, dtype: str, draw: Draw) -> None:
 def test_maps_are_finite_and_as_exact_as_conditioning_allows(name, dtype, examples):
     case = CASES[name]
     condition, large = case.limits[dtype]
+    # Fifty digits are slow, and a short run takes smaller matrices.
+    dims = case.dims if examples > 1 else [min(dim, 8) for dim in case.dims]
 
     @settings(
         max_examples=examples,
@@ -703,15 +705,15 @@ def test_maps_are_finite_and_as_exact_as_conditioning_allows(name, dtype, exampl
     @given(
         st.builds(
             Draw,
-            dim=st.sampled_from(case.dims),
+            dim=st.sampled_from(dims),
             seed=st.integers(0, 2**32 - 1),
             condition=st.floats(0, condition),
             large=st.floats(0, large),
             scale=st.floats(-3, 3),
         )
     )
-    @example(Draw(case.dims[-1], 0, condition, large, 0.0))
-    @example(Draw(case.dims[0], 1, condition, 0.0, 0.0))
+    @example(Draw(dims[-1], 0, condition, large, 0.0))
+    @example(Draw(dims[0], 1, condition, 0.0, 0.0))
     def holds(draw):
         check(name, dtype, draw)
 
