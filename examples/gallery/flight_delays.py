@@ -33,7 +33,7 @@ def main(out: Path) -> None:
             lake,
             "target",
             INPUTS,
-            rows=1024,
+            batch_size=1024,
             schema=found.schema,
             centre=found.mean,
             scale=found.deviation,
