@@ -20,7 +20,7 @@ TOLERANCE = 0.05  # 290 hours are tested, and one more of them is 0.003
 
 
 def main(out: Path) -> None:
-    table, hires = datasets.load("bike")
+    table, hires = datasets.load("bike", as_frame=True)
     rows = datasets.split("bike", table[INPUTS].to_numpy(), hires.to_numpy())
     test, seen = rows.x_test[::6], rows.y_test[::6]
     models, inside = {}, {}

@@ -17,7 +17,7 @@ from natgrad.sklearn import GPRegressor
 
 
 def main(out: Path) -> None:
-    x, y = datasets.load("power", as_frame=False)
+    x, y = datasets.load("power")
     rows = datasets.split("power", x, y)
 
     def new(**options: int) -> GPRegressor:

@@ -17,7 +17,7 @@ from natgrad.sklearn import GPRegressor
 
 
 def main(out: Path) -> None:
-    table, price = datasets.load("boston")
+    table, price = datasets.load("boston", as_frame=True)
     x, y = table[["RM"]].to_numpy(), price.to_numpy()
     models = {}
     for name in ("student-t", "gaussian"):
