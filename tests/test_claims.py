@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from natgrad import reproduce
 from natgrad.reproduce import claims
 from natgrad.reproduce.claims import batches, directions, past
 from natgrad.reproduce.claims.base import CONFIRMED, NOT_CONFIRMED, NOT_TESTABLE
@@ -37,6 +38,16 @@ def test_results_are_small_and_all_pictures_are_there():
     named = set(re.findall(r"paper/([\w-]+\.png)", text))
     assert named == {path.name for path in PAPER.glob("*.png")}
     assert len(named) == 13
+
+
+@pytest.mark.parametrize("name", reproduce.FIGURES)
+def test_no_run_of_a_figure_is_missing_and_its_pictures_are_those_shown(name, tmp_path):
+    store = reproduce.store_of(name, PAPER)
+    configs = list(reproduce.module(name).configs(False, store))
+    assert configs and not store.missing(configs)
+    drawn = reproduce.draw(name, store.of(configs), tmp_path)
+    assert {path.name for path in drawn} == {p.name for p in PAPER.glob(f"{name}*.png")}
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)
 
 
 def test_without_results_it_says_what_to_run(tmp_path):
