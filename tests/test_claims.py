@@ -23,8 +23,10 @@ def test_the_page_says_what_the_results_say():
     assert (PAPER / "claims.md").read_text("utf-8") == claims.table(PAPER)
 
 
-def test_every_claim_is_decided(results):
-    verdicts = [claims.checked(claim, results).verdict for claim in claims.CLAIMS]
+def test_every_claim_is_decided():
+    lines = (PAPER / "claims.md").read_text("utf-8").splitlines()
+    rows = [line for line in lines if line[2:3].isdigit()]
+    verdicts = [row.split(" | ")[-1].strip(" |") for row in rows[: len(claims.CLAIMS)]]
     assert len(verdicts) >= 20
     assert set(verdicts) <= {CONFIRMED, NOT_CONFIRMED, NOT_TESTABLE}
     # What cannot be tested is not hidden among what can.
@@ -40,7 +42,14 @@ def test_results_are_small_and_all_pictures_are_there():
     assert len(named) == 13
 
 
-@pytest.mark.parametrize("name", reproduce.FIGURES)
+# The second has seven pictures of many panels.
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.long] if name == "fig2" else [])
+        for name in reproduce.FIGURES
+    ],
+)
 def test_no_run_of_a_figure_is_missing_and_its_pictures_are_those_shown(name, tmp_path):
     store = reproduce.store_of(name, PAPER)
     configs = list(reproduce.module(name).configs(False, store))

@@ -26,7 +26,7 @@ MESHED, PROGRAM = Path(__file__).parent / "meshed.py", ROOT / "benchmarks" / "me
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Parameters after 100 guarded steps with hyperparameters."""
+    """Parameters after 40 guarded steps with hyperparameters."""
     folder = tmp_path_factory.mktemp("meshed")
 
     @functools.cache
