@@ -114,8 +114,8 @@ def table() -> str:
     lines = [
         "`python experiments/mutations.py`",
         "",
-        f"Noticed at the first trial: {first} of {len(found)}; with the tests that were "
-        f"written since: {last} of {len(found)}.",
+        f"Noticed at the first trial: {first} of {len(found)}; with the tests that "
+        f"were written since: {last} of {len(found)}.",
         "",
         "| | file | what the mistake does | noticed by |",
         "|---|---|---|---|",
@@ -146,6 +146,8 @@ def main() -> None:
         trial = tried(MUTATIONS[number - 1], known, options.narrow)
         by = trial["by"] or "SURVIVED"
         print(number, MUTATIONS[number - 1].file, by, trial["seconds"], flush=True)
+        if options.narrow and trial["by"] is None:
+            continue  # others may notice it
         with STORE.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"number": number, **trial}) + "\n")
         noticing |= {trial["by"]} - {None}
