@@ -146,8 +146,6 @@ def main() -> None:
         trial = tried(MUTATIONS[number - 1], known, options.narrow)
         by = trial["by"] or "SURVIVED"
         print(number, MUTATIONS[number - 1].file, by, trial["seconds"], flush=True)
-        if options.narrow and trial["by"] is None:
-            continue  # others may notice it
         with STORE.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"number": number, **trial}) + "\n")
         noticing |= {trial["by"]} - {None}
