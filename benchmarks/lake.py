@@ -80,7 +80,7 @@ def make(folder: Path, rows: int) -> None:
 
 def ingest(folder: Path, rounds: int) -> list[str]:
     table = smallest(folder)
-    source, rows = Parquet(table, "y", rows=BATCH), int(table.name)
+    source, rows = Parquet(table, "y", batch_size=BATCH), int(table.name)
     found = scan(source.lake, "y", rows=2000)
     model = gp.start(found.sample_x, gp.likelihoods.Gaussian(0.3), INDUCING)
     rule = default_rule(source.num_data, source.fraction)
@@ -90,7 +90,7 @@ def ingest(folder: Path, rounds: int) -> list[str]:
 
     def stream(number: int) -> Callable[[], float]:
         """A pass each time, after the last; what was read ahead is waited for."""
-        ours, passes = Parquet(source.lake, "y", rows=BATCH), itertools.count()
+        ours, passes = Parquet(source.lake, "y", batch_size=BATCH), itertools.count()
 
         def run() -> float:
             begin = next(passes) * steps
@@ -170,7 +170,7 @@ def memory(folder: Path) -> list[str]:
 
 def train(table: Path) -> None:
     began = time.monotonic()
-    source = Parquet(table, "y", rows=BATCH)
+    source = Parquet(table, "y", batch_size=BATCH)
     first = source.take(0, 2).x.reshape(-1, WIDTH)
     model = gp.start(first, gp.likelihoods.Gaussian(0.3), INDUCING)
     gp.fit(model, source, steps=STEPS, progress=False)
@@ -192,7 +192,7 @@ def shuffled(folder: Path) -> list[str]:
 def rewrite(table: Path) -> None:
     out = table.parent / "shuffled"
     before = time.process_time()
-    natgrad.data.shuffle(table, out, is_forced=True)
+    natgrad.data.shuffle(table, out, overwrite=True)
     seconds = time.process_time() - before
     shutil.rmtree(out)
     print(json.dumps([peak(), seconds]))
@@ -219,7 +219,7 @@ def index(folder: Path, rows: int = 10**9) -> list[str]:
     lake = Lake([str(path)] * (rows // each))
     opened = time.perf_counter() - began
     began = time.perf_counter()
-    source = Parquet(lake, "y", rows=BATCH)
+    source = Parquet(lake, "y", batch_size=BATCH)
     planned = time.perf_counter() - began
     rng = np.random.default_rng(0)
     seeks = []

@@ -35,13 +35,9 @@ import optax  # noqa: E402
 from jax import lax  # noqa: E402
 
 import natgrad  # noqa: E402
-from natgrad.gp import (  # noqa: E402
-    Batch,
-    SparseGP,
-    alternating,
-    kernels,
-    likelihoods,
-)
+from natgrad.data import Batch  # noqa: E402
+from natgrad.gp import SparseGP, alternating, kernels, likelihoods  # noqa: E402
+from natgrad.gp.sparse import projected_elbo  # noqa: E402
 
 
 SHAPES = {
@@ -114,7 +110,7 @@ def on_posterior(data: dict[str, Any], steps: int, tx: Any) -> tuple[Any, Any]:
     def step(model, state, batch):
         rows = model.project(batch.x)
         at = lambda q: eqx.tree_at(lambda model: model.posterior, model, q)
-        loss = lambda q: -natgrad.gp.projected_elbo(at(q), rows, batch, num_data)
+        loss = lambda q: -projected_elbo(at(q), rows, batch, num_data)
         value, grad = jax.value_and_grad(loss)(model.posterior)
         updates, state = tx.update(grad, state, model.posterior)
         return at(optax.apply_updates(model.posterior, updates)), state, value

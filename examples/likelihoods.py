@@ -25,8 +25,8 @@ from scipy.interpolate import PchipInterpolator
 from scipy.special import expit, ndtr, ndtri
 
 import natgrad
+from natgrad.data import Batch
 from natgrad.gp import (
-    Batch,
     Predictor,
     SparseGP,
     condition,

@@ -35,15 +35,15 @@ from natgrad.positive import Plain
 jax.config.update("jax_enable_x64", True)
 
 DOCUMENTS, WORDS, TOPICS, LENGTH = 200, 50, 4, 10
-PRIOR_WEIGHTS = dirichlet.Concentration(Plain(jnp.ones(TOPICS)))
-PRIOR_TOPICS = dirichlet.Concentration(Plain(jnp.ones((TOPICS, WORDS))))
+PRIOR_WEIGHTS = dirichlet.Concentrations(Plain(jnp.ones(TOPICS)))
+PRIOR_TOPICS = dirichlet.Concentrations(Plain(jnp.ones((TOPICS, WORDS))))
 
 
 class Shared(NamedTuple):
     """What the documents share: the weights π and the topics φ."""
 
-    weights: dirichlet.Concentration
-    topics: dirichlet.Concentration
+    weights: dirichlet.Concentrations
+    topics: dirichlet.Concentrations
 
 
 class Result(NamedTuple):
@@ -99,7 +99,7 @@ def main(out: Path | None = None, sweeps: int = 40) -> Result:
     beta = jax.random.uniform(jax.random.key(1), (TOPICS, WORDS), minval=1, maxval=2)
 
     z = categorical.Logits(jnp.zeros((DOCUMENTS, TOPICS)))
-    as_dirichlet = lambda value: dirichlet.Concentration(Plain(value))
+    as_dirichlet = lambda value: dirichlet.Concentrations(Plain(value))
     shared = Shared(as_dirichlet(alpha), as_dirichlet(beta))
 
     bounds, classical_bounds, difference = [], [], 0.0

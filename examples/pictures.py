@@ -18,8 +18,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from natgrad import plot
-from natgrad.datasets import load_motorcycle
+from natgrad import datasets, plot
 from natgrad.sklearn import GPClassifier, GPRegressor
 
 
@@ -32,7 +31,7 @@ Table = tuple[Any, Any, Any]  # an estimator, inputs, targets
 
 @functools.cache
 def motorcycle() -> Table:
-    X, y = load_motorcycle(as_frame=True)
+    X, y = datasets.load("motorcycle", as_frame=True)
     return GPRegressor("heteroskedastic", **OPTIONS).fit(X, y), X, y
 
 

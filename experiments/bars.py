@@ -34,9 +34,10 @@ from bars_cases import CASES, ROWS, SPLITS, Case, load, model_of
 
 import natgrad
 from natgrad import gp
-from natgrad.data.source import Arrays
+from natgrad.data import Arrays, Batch
 from natgrad.errors import InputWarning
 from natgrad.gp.fit import default_rule
+from natgrad.gp.sparse import Projection, projected_elbo
 from natgrad.train.rules import RATE, Rule, in_turn
 
 
@@ -78,7 +79,7 @@ class Data(NamedTuple):
 
     x: Any
     y: Any
-    seen: gp.Projection | None = None
+    seen: Projection | None = None
 
 
 # Rules
@@ -99,11 +100,11 @@ def on_posterior(optimizer: optax.GradientTransformation, num_data: float) -> Ru
     """Moves q alone, of rows that are projected already, and forgives nothing."""
     tx = optax.with_extra_args_support(optimizer)
 
-    def step(model: Any, state: Any, batch: gp.Batch, *, seen: Any, **extra: Any):
+    def step(model: Any, state: Any, batch: Batch, *, seen: Any, **extra: Any):
         def moved(q: Any) -> gp.SparseGP:
             return eqx.tree_at(lambda model: model.posterior, model, q)
 
-        loss = lambda q: -gp.projected_elbo(moved(q), seen, batch, num_data)
+        loss = lambda q: -projected_elbo(moved(q), seen, batch, num_data)
         q = model.posterior
         value, grad = jax.value_and_grad(loss)(q)
         told = {**extra, "value": value, "grad": grad, "value_fn": loss}
@@ -171,7 +172,7 @@ def bench(case: Case, total: int) -> Bench:
             extra: dict[str, Any] = {"rate": rate, "progress": i.astype(float) / steps}
             if data.seen is not None:
                 extra["seen"] = jax.tree.map(lambda leaf: leaf[..., rows], data.seen)
-            batch = gp.Batch(data.x[rows], data.y[rows])
+            batch = Batch(data.x[rows], data.y[rows])
             model, state, loss = rule.step(model, state, batch, **extra)
             return model, state, wrong + (~jnp.isfinite(loss)).astype(int)
 
@@ -185,7 +186,7 @@ def bench(case: Case, total: int) -> Bench:
         fill = lambda leaf: jnp.concatenate([leaf, leaf[:1].repeat(short, axis=0)])
         cut = lambda leaf: leaf.reshape(-1, min(CHUNK, total), *leaf.shape[1:])
         weight = jnp.append(jnp.ones(total), jnp.zeros(short))
-        rows = gp.Batch(cut(fill(data.x)), cut(fill(data.y)), cut(weight))
+        rows = Batch(cut(fill(data.x)), cut(fill(data.y)), cut(weight))
         bounds = jax.lax.map(lambda batch: gp.elbo(model, batch), rows)
         return bounds.sum() + (len(bounds) - 1) * model.prior_kl()
 
@@ -193,7 +194,7 @@ def bench(case: Case, total: int) -> Bench:
 
     @jax.jit
     def whole_step(model, state, data):
-        return whole_rule.step(model, state, gp.Batch(data.x, data.y), seen=data.seen)
+        return whole_rule.step(model, state, Batch(data.x, data.y), seen=data.seen)
 
     return Bench(
         fixed_rules(case, num_data),

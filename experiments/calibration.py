@@ -31,7 +31,8 @@ import optax
 from jax import lax
 
 import natgrad
-from natgrad.gp import Batch, SparseGP, kernels, likelihoods, means
+from natgrad.data import Batch
+from natgrad.gp import SparseGP, kernels, likelihoods, means
 from natgrad.gp.sparse import projected_elbo
 from natgrad.triangular import eye_like
 

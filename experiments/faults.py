@@ -90,7 +90,7 @@ def work(lake: str, out: Path, stuck_at: int) -> None:
 
     prior = diagonal.Moments(jnp.zeros(3), Log(jnp.zeros(3)))
     params = {"q": prior, "log_noise": jnp.zeros(())}
-    rows = Parquet(lake, "y", rows=128, seed=1)
+    rows = Parquet(lake, "y", batch_size=128, seed=1)
 
     def loss(params, batch):
         q, log_noise = params["q"], params["log_noise"]

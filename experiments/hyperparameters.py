@@ -39,6 +39,7 @@ from hyperparameters_candidates import (
 
 import natgrad
 from natgrad import gp
+from natgrad.data import Batch
 from natgrad.errors import FitError
 from natgrad.gp.steps import AlternatingState
 from natgrad.optim import SplitState
@@ -166,7 +167,7 @@ def loop_of(candidate: Candidate, num_data: int) -> Loop:
             rows, rate, progress = now
             rate = rate * jnp.where(flag, plateau.scale, 1.0)
             state = with_rate(state, rate, more)
-            batch = gp.Batch(x[rows], y[rows])
+            batch = Batch(x[rows], y[rows])
             model, state, loss = rule.step(model, state, batch, progress=progress)
             _, plateau = PLATEAU.update(rate, plateau, value=loss / num_data)
             return (model, state, plateau), loss
@@ -199,7 +200,7 @@ def runs(
     start.likelihood.check(data.y)
     order = jnp.asarray(batches(num_data, max(horizons), seed))
     extra = jnp.asarray(batches(num_data, CHUNK, 100 + seed))
-    whole = jax.jit(lambda model: gp.elbo(model, gp.Batch(x, y), num_data) / num_data)
+    whole = jax.jit(lambda model: gp.elbo(model, Batch(x, y), num_data) / num_data)
 
     def tested(model: gp.SparseGP) -> float:
         try:

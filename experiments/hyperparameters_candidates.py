@@ -10,6 +10,7 @@ import numpy as np
 import optax
 
 from natgrad import gp
+from natgrad.data import Batch
 from natgrad.gp.steps import AlternatingState
 from natgrad.optim import on_hyperparameters
 from natgrad.train import Rule
@@ -140,7 +141,7 @@ def dual_alternating(
     def init(model: Any) -> AlternatingState:
         return AlternatingState(natural.init(model.posterior), ordinary.init(model))
 
-    def step(model: Any, state: AlternatingState, batch: gp.Batch, **extra: Any) -> Any:
+    def step(model: Any, state: AlternatingState, batch: Batch, **extra: Any) -> Any:
         loss = lambda q: -gp.elbo(with_posterior(model, q), batch, num_data)
         value, grad = jax.value_and_grad(loss)(model.posterior)
         updates, natural_state = natural.update(

@@ -87,7 +87,7 @@ def train(folder: Path, seed: int, board: Board | None) -> str:
         loss,
         params,
         (x, y),
-        rows=32,
+        batch_size=32,
         steps=STEPS,
         progress=False,
         checkpoint=folder,

@@ -17,6 +17,7 @@ import pandas
 from sklearn.datasets import load_digits
 
 from natgrad import gp, guarded
+from natgrad.data import Batch
 from natgrad.gp import likelihoods
 from natgrad.gp.inducing import k_means
 from natgrad.reproduce import problems, stochastic
@@ -34,7 +35,7 @@ def digits(seed: int) -> problems.Problem:
     centres = jnp.asarray(k_means(x / 16, 40, seed))
     kernel = gp.kernels.Matern52(8.0, 10.0)
     model = gp.SparseGP(kernel, likelihoods.RobustMax(10), centres)
-    data = gp.Batch(jnp.asarray(x / 16), jnp.asarray(y))
+    data = Batch(jnp.asarray(x / 16), jnp.asarray(y))
     return problems.Problem(model, data, data)
 
 

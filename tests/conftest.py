@@ -4,14 +4,15 @@ import os
 from importlib import metadata
 
 
-# Programs are tiny and run a few times: what costs is compiling them. The last flag is
-# one that only some versions of the compiler know.
+# Programs are tiny and run a few times: what costs is compiling them, and cutting them
+# into parts for many threads. The last two flags only some versions of the compiler
+# know.
 os.environ["XLA_FLAGS"] = " ".join(
     [
         os.environ.get("XLA_FLAGS", ""),
         "--xla_backend_optimization_level=0",
         "--xla_llvm_disable_expensive_passes=true",
-        "--xla_cpu_use_fusion_emitters=false"
+        "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
         if metadata.version("jaxlib").startswith("0.10.")
         else "",
     ]
@@ -26,6 +27,14 @@ import pytest
 
 
 jax.config.update("jax_enable_x64", True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """One worker runs all tests of a file, as they share what they have compiled."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 @pytest.fixture(autouse=True)

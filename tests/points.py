@@ -69,7 +69,7 @@ def families() -> dict[str, dict]:
         "diagonal": diagonal.Moments(vector(3), number(jnp.asarray([0.5, 1.0, 3.0]))),
         "gamma": gamma.ShapeRate(number(jnp.asarray(2.3)), number(jnp.asarray(0.4))),
         "beta": beta.Concentrations(number(jnp.asarray(2.3)), number(jnp.asarray(0.6))),
-        "dirichlet": dirichlet.Concentration(number(jnp.asarray([0.5, 1.7, 3.0]))),
+        "dirichlet": dirichlet.Concentrations(number(jnp.asarray([0.5, 1.7, 3.0]))),
         "categorical": categorical.Logits(vector(4)),
         "wishart": wishart.ScaleDof(
             linalg.Full(covariance(3)), number(jnp.asarray(2.2))
@@ -93,7 +93,7 @@ def families() -> dict[str, dict]:
             f"Canonical({name})": diagonal.Canonical(zeros, storage),
         }
         templates["dirichlet"] |= {
-            f"Concentration({name})": dirichlet.Concentration(storage),
+            f"Concentration({name})": dirichlet.Concentrations(storage),
         }
     for name, storage in numbers().items():
         templates["gamma"] |= {

@@ -9,7 +9,7 @@ import zipfile
 
 import numpy as np
 
-from natgrad.datasets import KNOWN
+from natgrad.datasets.registry import KNOWN
 
 
 class Server:

@@ -15,7 +15,7 @@ from natgrad import gp
 from natgrad.data.source import Arrays
 
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 INDUCING, ROWS, CHECKS = 20, 128, (10, 50, 200)
@@ -71,7 +71,7 @@ def test_the_runs_are_those_of_fit(small):
     x, y = small.bars_cases.load(case, 0)
     model = small.bars_cases.model_of(case, 1.0, x, 0)
     fitted = gp.fit(
-        model, (x, y), rows=ROWS, seed=3, steps=20, log_every=20, progress=False
+        model, (x, y), batch_size=ROWS, seed=3, steps=20, log_every=20, progress=False
     ).params
     tools = small.bars.bench(case, len(y))
     rule, rate = tools.joint["default"]

@@ -10,22 +10,23 @@ import pyarrow.parquet
 import pytest
 
 from natgrad import datasets
-from natgrad.datasets import KNOWN, files
+from natgrad.datasets import files
+from natgrad.datasets.registry import KNOWN
 from natgrad.errors import InputError, InputWarning
 
 
 def test_the_motorcycle_comes_along():
-    x, y = datasets.load_motorcycle()
+    x, y = datasets.load("motorcycle")
     assert x.shape == (133, 1) and y.shape == (133,)
     assert (np.diff(x[:, 0]) >= 0).all() and len(np.unique(x)) == 94
     # Of the values in R: sum(mcycle$times) and sum(mcycle$accel).
     np.testing.assert_allclose([x.sum(), y.sum()], [3348.8, -3397.6], atol=1e-9)
     assert (x[0, 0], y[0], x[-1, 0], y[-1]) == (2.4, 0.0, 57.6, 10.7)
     assert (y.min(), y.max()) == (-134.0, 75.0)
-    frame, column = datasets.load("motorcycle")
+    frame, column = datasets.load("motorcycle", as_frame=True)
     assert list(frame.columns) == ["times"] and column.name == "accel"
     np.testing.assert_array_equal(frame.to_numpy(), x)
-    assert datasets.motorcycle_path().stat().st_size < 20_000
+    assert datasets.path("motorcycle").stat().st_size < 20_000
 
 
 @pytest.mark.skipif("NATGRAD_DATA" not in os.environ, reason="NATGRAD_DATA is not set")
@@ -36,7 +37,7 @@ def test_what_is_known_of_a_data_set_is_so(name):
     if not datasets.path(name).is_file():
         pytest.skip(f"{name} is not there")
     known = datasets.describe(name)
-    x, y = datasets.load(name, as_frame=False)
+    x, y = datasets.load(name)
     assert x.shape == (known.rows, known.inputs) and y.shape == (known.rows,)
     np.testing.assert_allclose([y.min(), y.max()], [known.low, known.high], rtol=1e-5)
     assert files.content(x, y) == known.content
@@ -72,7 +73,7 @@ def test_one_that_is_not_the_known_file_must_have_its_marks(tmp_path, monkeypatc
     path = tmp_path / "yacht.parquet"
     pyarrow.parquet.write_table(yacht(), path)
     with pytest.warns(InputWarning, match="not the table that natgrad was tried"):
-        x, y = datasets.load("yacht")
+        x, y = datasets.load("yacht", as_frame=True)
     assert isinstance(x, pandas.DataFrame) and x.shape == (308, 6) and len(y) == 308
     pyarrow.parquet.write_table(yacht(rows=307), path)
     with pytest.raises(InputError, match="307 rows of 6 inputs; yacht has 308 of 6"):
@@ -125,7 +126,7 @@ def test_the_folder_is_that_of_the_platform(monkeypatch, platform, variables, ex
         monkeypatch.delenv(variable, raising=False)
     for variable, value in variables.items():
         monkeypatch.setenv(variable, value)
-    assert datasets.place(platform, Path("/h")).as_posix() == expected
+    assert files.place(platform, Path("/h")).as_posix() == expected
 
 
 def rows_of(part: np.ndarray) -> set[int]:
@@ -173,7 +174,7 @@ def assert_scaled(part: np.ndarray, is_constant: np.ndarray) -> None:
 def naval() -> tuple[np.ndarray, np.ndarray, list[int]]:
     """Naval, or a table like it: inputs, targets, and which columns are constant."""
     if "NATGRAD_DATA" in os.environ and datasets.path("naval").is_file():
-        return *datasets.load("naval", as_frame=False), [8, 11]
+        return *datasets.load("naval"), [8, 11]
     x = np.random.default_rng(0).normal(size=(11934, 16)) * np.logspace(-9, 9, 16)
     x[:, 8], x[:, 11] = 288.0, 0.998
     return x, np.linspace(0.95, 1.0, 11934), [8, 11]
@@ -209,7 +210,7 @@ def test_whole_numbers_and_single_precision_are_scaled_in_double():
     assert_scaled(datasets.with_scaled_inputs(rows).x, np.array([False]))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_year_is_read_split_and_scaled_at_its_full_size(tmp_path, monkeypatch):
     monkeypatch.setenv("NATGRAD_DATA", str(tmp_path))
     rng, known = np.random.default_rng(0), KNOWN["year"]
@@ -226,7 +227,7 @@ def test_year_is_read_split_and_scaled_at_its_full_size(tmp_path, monkeypatch):
     last = columns["x89"]
     del columns
     with pytest.warns(InputWarning, match="year.parquet is not the table that natgrad"):
-        x, y = datasets.load("year", as_frame=False)
+        x, y = datasets.load("year")
     assert x.shape == (515_345, 90) and x.dtype == np.float64
     np.testing.assert_array_equal(x[:, 89], last)
     rows = datasets.split("year", x, y)

@@ -9,9 +9,6 @@ import numpy as np
 import pytest
 
 
-pytestmark = pytest.mark.slow
-
-
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
@@ -31,6 +28,7 @@ def as_a_user_runs_them(monkeypatch):
         yield
 
 
+@pytest.mark.long
 @pytest.mark.skipif("NATGRAD_DATA" not in os.environ, reason="NATGRAD_DATA is not set")
 def test_guarded_steps_need_a_tenth_of_the_iterations_of_adam(tmp_path):
     example = load("logistic_regression")
@@ -61,7 +59,7 @@ def test_natural_steps_of_size_one_are_coordinate_ascent(tmp_path):
     assert (tmp_path / "figure.png").stat().st_size > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_guarded_network_is_between_the_best_adam_and_the_rest(tmp_path):
     """Adam at its best rate is better here; the margin is 0.3 nats a datum."""
     result = load("bayesian_network").main(tmp_path / "figure.png", 300, starts=2)

@@ -22,7 +22,8 @@ import pytest
 
 from natgrad import datasets
 from natgrad.data import tables
-from natgrad.datasets import KNOWN, files
+from natgrad.datasets import files
+from natgrad.datasets.registry import KNOWN
 from natgrad.errors import InputError, InputWarning
 from tests.serving import Server, on_openml, on_uci
 
@@ -94,7 +95,7 @@ def assert_fetched(name: str, x: np.ndarray, y: np.ndarray) -> None:
     """It is there, alone, with the same numbers, and is known: nothing is warned of."""
     file = datasets.fetch(name)
     assert file == datasets.path(name) and os.listdir(file.parent) == [file.name]
-    x_found, y_found = datasets.load(name, as_frame=False)
+    x_found, y_found = datasets.load(name)
     np.testing.assert_array_equal(x_found, x)
     np.testing.assert_array_equal(y_found, y)
     assert y_found.dtype == y.dtype
@@ -135,7 +136,7 @@ def test_openml_gives_the_same_table(server, table):
     inputs, x, y = table("yacht")
     on_openml(server, "yacht", named(inputs, x, y))
     assert_fetched("yacht", x, y)
-    assert datasets.load("yacht")[0].columns.tolist() == inputs
+    assert datasets.load("yacht", as_frame=True)[0].columns.tolist() == inputs
 
 
 @pytest.mark.parametrize(
@@ -185,7 +186,12 @@ def test_power_is_the_file_of_uci(server, table):
     # The published hash is met, byte for byte, if the table is the real one.
     on_uci(server, "power", "\n".join(["AT,V,AP,RH,PE", *rows, ""]))
     assert_fetched("power", x, y)
-    assert datasets.load("power")[0].columns.tolist() == ["AT", "V", "AP", "RH"]
+    assert datasets.load("power", as_frame=True)[0].columns.tolist() == [
+        "AT",
+        "V",
+        "AP",
+        "RH",
+    ]
 
 
 def test_bike_is_made_of_some_columns_of_a_file_in_an_archive(server, table):
@@ -197,7 +203,7 @@ def test_bike_is_made_of_some_columns_of_a_file_in_an_archive(server, table):
     ]
     on_uci(server, "bike", "\n".join([",".join(names), *rows]))
     assert_fetched("bike", x, y)
-    assert datasets.load("bike")[0].columns.tolist() == inputs
+    assert datasets.load("bike", as_frame=True)[0].columns.tolist() == inputs
 
 
 def test_naval_is_separated_by_blanks_and_its_second_target_left_out(server, table):
@@ -260,7 +266,7 @@ def test_one_that_is_there_is_left_as_it_is(server, table):
     file.parent.mkdir()
     file.write_bytes(b"something")
     assert datasets.fetch("yacht") == file and file.read_bytes() == b"something"
-    assert datasets.fetch("motorcycle") == datasets.motorcycle_path()
+    assert datasets.fetch("motorcycle") == datasets.path("motorcycle")
     assert not server.asked
 
 
@@ -382,7 +388,7 @@ def test_the_command_fetches(tmp_path, table):
     code = """
 import dataclasses
 from natgrad.cli import cli, main
-from natgrad.datasets import KNOWN
+from natgrad.datasets.registry import KNOWN
 
 KNOWN["yacht"] = dataclasses.replace(KNOWN["yacht"], sha256=None, content=None)
 for arguments in ("yacht", "yacht --fetch", "yacht --fetch"):

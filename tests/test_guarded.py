@@ -27,9 +27,6 @@ from natgrad.families import (
 from natgrad.guarded import FLOOR, HALVINGS, MARGIN, SHARE, UNTESTED, WEIGHT
 
 
-pytestmark = pytest.mark.slow
-
-
 TX: Any = natgrad.guarded_ngd()
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 small_gp = SimpleNamespace(**runpy.run_path(str(EXPERIMENTS / "small_gp.py")))
@@ -182,7 +179,7 @@ STRESS = {
 
 
 @pytest.mark.parametrize(
-    "name", ["outliers", pytest.param("three_classes", marks=pytest.mark.slow)]
+    "name", ["outliers", pytest.param("three_classes", marks=pytest.mark.long)]
 )
 def test_no_split_fails_where_a_constant_step_fails(name):
     likelihood, scale, latents = STRESS[name]
@@ -217,7 +214,6 @@ def test_no_split_fails_where_a_constant_step_fails(name):
     assert failures["plain"] > 0
 
 
-@pytest.mark.slow
 def test_a_loss_without_noise_never_rises():
     rows = jax.tree.map(lambda x: x[:200], small_set("three_classes", 0, 40))
     loss = gp_loss("robust-max", 1.0, len(rows.y))
@@ -444,8 +440,8 @@ PAIRS: dict[str, tuple[Any, Any]] = {
         beta.Concentrations(log(20.0), log(3.0)),
     ),
     "Dirichlet": (
-        dirichlet.Concentration(log(1.0, 1.0, 1.0)),
-        dirichlet.Concentration(log(9.0, 0.5, 20.0)),
+        dirichlet.Concentrations(log(1.0, 1.0, 1.0)),
+        dirichlet.Concentrations(log(9.0, 0.5, 20.0)),
     ),
     "categorical": (
         categorical.Logits(jnp.zeros(3)),
@@ -475,7 +471,7 @@ BRIEF = ("gamma", "beta", "Dirichlet", "categorical", "Wishart", "diagonal")
 in_families = pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=() if name in BRIEF else pytest.mark.slow)
+        pytest.param(name, marks=() if name in BRIEF else pytest.mark.long)
         for name in PAIRS
     ],
 )

@@ -98,7 +98,7 @@ y = np.sin(x).sum(1) + 0.1 * rng.normal(size=500).astype(np.float32)
 model = gp.start(x, gp.likelihoods.Gaussian(0.1), 10)
 keep = {"checkpoint": sys.argv[1], "resume": True, "save_seconds": 0.2}
 slow = {"log_every": 1, "callbacks": [lambda *_: time.sleep(0.02)]}
-fitted = gp.fit(model, (x, y), rows=64, steps=100, progress=False, **keep, **slow)
+fitted = gp.fit(model, (x, y), batch_size=64, steps=100, progress=False, **keep, **slow)
 values = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(fitted.params)]
 print(hashlib.sha256(b"".join(values)).hexdigest())
 """
@@ -124,7 +124,7 @@ def newest(folder):
     return max(map(int, names), default=0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_cut_cable_ends_all_and_what_is_started_again_goes_on(tmp_path):
     with hosts(2) as some:
         cut = trainers(some, tmp_path)

@@ -44,4 +44,4 @@ def test_names_are_imported_when_they_are_used():
     assert {"ngd", "fit", "gp"} <= set(loaded)
     assert not {"jax", "natgrad.optim"} & set(loaded)
     names = "import natgrad; [getattr(natgrad, n) for n in natgrad._HOMES]"
-    run(f"{names}; import jax; assert natgrad.fit is natgrad.train.fit")
+    run(f"{names}; import jax; assert natgrad.fit is natgrad.train.loop.fit")

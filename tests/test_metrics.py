@@ -10,16 +10,19 @@ from sklearn.preprocessing import FunctionTransformer
 
 from natgrad.errors import InputError
 from natgrad.gp import SparseGP, condition, kernels, likelihoods
-from natgrad.metrics import metrics, reliability
+from natgrad.metrics import evaluate, reliability
 from natgrad.places import covered, places
 from natgrad.sklearn import distribution
 from tests.estimators import KINDS, fitted, table
 
 
+pytestmark = pytest.mark.xdist_group("estimators")  # fitted once for all
+
+
 @pytest.mark.parametrize("kind", ["one", "three", "counts"])
 def test_errors_of_regressors_are_those_of_scikit_learn(kind):
     (X, y), estimator = table(kind), fitted(kind)
-    ours, mean = metrics(estimator, X, y), estimator.predict(X)
+    ours, mean = evaluate(estimator, X, y), estimator.predict(X)
     assert ours["rmse"] == pytest.approx(theirs.root_mean_squared_error(y, mean))
     assert ours["mae"] == pytest.approx(theirs.mean_absolute_error(y, mean))
     assert ours["r2"] == pytest.approx(estimator.score(X, y))
@@ -29,7 +32,7 @@ def test_errors_of_regressors_are_those_of_scikit_learn(kind):
 @pytest.mark.parametrize("kind", ["two classes", "classes", "grades"])
 def test_errors_of_classifiers_are_those_of_scikit_learn(kind):
     (X, y), estimator = table(kind), fitted(kind)
-    ours, shares = metrics(estimator, X, y), estimator.predict_proba(X)
+    ours, shares = evaluate(estimator, X, y), estimator.predict_proba(X)
     names = {"labels": estimator.classes_}
     assert ours["error"] == pytest.approx(1 - estimator.score(X, y))
     assert ours["log_loss"] == pytest.approx(theirs.log_loss(y, shares, **names))
@@ -55,7 +58,7 @@ def test_bins_are_those_of_scikit_learn():
 @pytest.mark.parametrize("kind", ["one", "three", "counts"])
 def test_coverage_is_that_of_the_quantiles(kind):
     (X, y), estimator = table(kind), fitted(kind)
-    ours = metrics(estimator, X, y)
+    ours = evaluate(estimator, X, y)
     for level in (50, 90, 95):
         tail = (1 - level / 100) / 2
         low, high = estimator.predict(X, quantiles=[tail, 1 - tail]).T
@@ -110,17 +113,17 @@ def test_a_pipeline_is_measured_as_the_estimator_at_its_end():
     (X, y), estimator = table("one"), fitted("one")
     halved = FunctionTransformer(lambda X: 2 * X).fit(X / 2)
     pipeline = make_pipeline(halved, estimator)
-    assert metrics(pipeline, X / 2, y) == metrics(estimator, X, y)
+    assert evaluate(pipeline, X / 2, y) == evaluate(estimator, X, y)
 
 
 def test_targets_at_even_levels_of_their_distributions_are_calibrated():
     (X, y), estimator = table("one"), fitted("one")
     levels = (np.arange(len(X)) + 0.5) / len(X)
     even = np.diagonal(estimator.predict(X, quantiles=np.roll(levels, 7).tolist()))
-    right = metrics(estimator, X, even)
+    right = evaluate(estimator, X, even)
     assert right["calibration_error"] < 0.01
     assert right["coverage_50"] == pytest.approx(0.5, abs=1e-3)
-    wrong = metrics(estimator, X, y.to_numpy() + 1e3)
+    wrong = evaluate(estimator, X, y.to_numpy() + 1e3)
     assert wrong["calibration_error"] > 0.4 and wrong["coverage_95"] == 0
     assert wrong["log_density"] < right["log_density"]
 
@@ -129,7 +132,7 @@ def test_targets_at_even_levels_of_their_distributions_are_calibrated():
 def test_targets_are_one_for_each_row(kind):
     (X, y), estimator = table(kind), fitted(kind)
     with pytest.raises(InputError, match=r"y has shape \[59\]; .* 60 rows of X"):
-        metrics(estimator, X, y[:-1])
-    as_column = metrics(estimator, X, y.to_frame())
-    assert as_column == metrics(estimator, X, y)
+        evaluate(estimator, X, y[:-1])
+    as_column = evaluate(estimator, X, y.to_frame())
+    assert as_column == evaluate(estimator, X, y)
     assert all(np.isfinite(value) for value in as_column.values())

@@ -10,12 +10,14 @@ from matplotlib.figure import Figure
 
 from natgrad import plot
 from natgrad.errors import InputError
-from natgrad.metrics import metrics
+from natgrad.metrics import evaluate
 from natgrad.plot.canvas import elided
 from natgrad.sklearn import GPRegressor
 from natgrad.train import History
 from tests.estimators import KINDS, NASTY, fitted, table
 
+
+pytestmark = pytest.mark.xdist_group("estimators")  # fitted once for all
 
 matplotlib.use("Agg")
 
@@ -99,7 +101,7 @@ def test_predictions_outside_their_interval_are_those_that_are_counted():
     X, y = table("three")
     ax = drawn(plot.predicted, "three", X, y)
     labels = ax.get_legend_handles_labels()[1]
-    inside = metrics(fitted("three"), X, y)["coverage_90"]
+    inside = evaluate(fitted("three"), X, y)["coverage_90"]
     assert f"inside: {inside:.0%}".replace("%", " %") in labels
 
 

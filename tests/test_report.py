@@ -7,9 +7,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from natgrad import report
+from natgrad import metrics, report
 from tests.estimators import KINDS, NASTY, fitted, table
 
+
+pytestmark = pytest.mark.xdist_group("estimators")  # fitted once for all
 
 PICTURES = {
     "one": ["fit", "predicted", "calibration", "residuals", "history"],
@@ -83,7 +85,7 @@ def test_the_pictures_that_apply_are_there(written):
 
 def test_numbers_configuration_and_versions_are_there(written):
     kind, page = written
-    for name in report.metrics(fitted(kind), *table(kind)):
+    for name in metrics.evaluate(fitted(kind), *table(kind)):
         assert report.MEANINGS[name] in page
     for name in ("max_iter", "jax", "scikit-learn", "inducing inputs"):
         assert f"<th>{name}</th>" in page

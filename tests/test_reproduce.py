@@ -14,7 +14,7 @@ import pandas
 import pytest
 
 from natgrad import gp, reproduce
-from natgrad.data.source import Arrays
+from natgrad.data import Arrays, Batch
 from natgrad.errors import InputError, NatgradError
 from natgrad.reproduce import curves, fig1, fig2, fig7, stochastic
 from natgrad.reproduce.problems import Problem, problem
@@ -219,7 +219,7 @@ def small():
     model = gp.SparseGP(
         gp.kernels.Matern52(1.0, 2.0), gp.likelihoods.StudentT(1.0, 3.0), x[:9]
     )
-    batch = lambda rows: gp.Batch(jnp.asarray(x[rows]), jnp.asarray(y[rows]))
+    batch = lambda rows: Batch(jnp.asarray(x[rows]), jnp.asarray(y[rows]))
     return Problem(model, batch(slice(300)), batch(slice(300, None)))
 
 
@@ -276,7 +276,7 @@ def test_the_method_natgrad_is_what_fit_does(small):
     told = RUN.but(method="natgrad", rate=None, split=3)
     fitted = gp.fit(
         *(small.model, (small.data.x, small.data.y)),
-        **{"rows": told.rows, "seed": told.split, "steps": told.steps},
+        **{"batch_size": told.rows, "seed": told.split, "steps": told.steps},
         progress=False,
     )
     found = traced(small, told)["bound"][-1]
@@ -322,7 +322,6 @@ def test_the_largest_rate_that_is_stable_is_chosen():
 # What is found
 
 
-@pytest.mark.slow
 def test_the_natural_path_is_the_same_in_all_coordinates_and_no_other_is(tmp_path):
     paths: dict[str, list[np.ndarray]] = {"natural": [], "ordinary": []}
     for config in fig1.configs(False, Store(tmp_path / "fig1.parquet")):

@@ -8,9 +8,6 @@ import pytest
 from natgrad import triangular
 
 
-pytestmark = pytest.mark.slow
-
-
 @pytest.fixture(params=[(7,), (3, 7), (300,), (600,)], ids=str)
 def matrices(request):
     """Two lower triangular matrices, two sets of columns and a symmetric matrix."""

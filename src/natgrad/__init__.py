@@ -8,16 +8,20 @@ if TYPE_CHECKING:
     from natgrad import (
         data as data,
         datasets as datasets,
+        distributed as distributed,
+        errors as errors,
         families as families,
         gp as gp,
         linalg as linalg,
+        metrics as metrics,
         plot as plot,
         positive as positive,
+        report as report,
+        sklearn as sklearn,
         train as train,
     )
     from natgrad.guarded import GuardedState as GuardedState, guarded_ngd as guarded_ngd
     from natgrad.natural import (
-        double_vjp as double_vjp,
         natural_gradient as natural_gradient,
         scale_by_inverse_fisher as scale_by_inverse_fisher,
         stay_inside as stay_inside,
@@ -31,18 +35,19 @@ if TYPE_CHECKING:
         on_hyperparameters as on_hyperparameters,
         split as split,
     )
-    from natgrad.train.loop import Fitted as Fitted, fit as fit
+    from natgrad.train.loop import fit as fit
 
 
 # A name is imported when it is first used: the command line answers at once, and
 # nobody waits for a part that is not needed.
 _NAMES = {
-    "": "data datasets families gp linalg plot positive train",
+    "": "data datasets distributed errors families gp linalg metrics plot positive "
+    "report sklearn train",
     "guarded": "GuardedState guarded_ngd",
-    "natural": "double_vjp natural_gradient scale_by_inverse_fisher stay_inside",
+    "natural": "natural_gradient scale_by_inverse_fisher stay_inside",
     "optim": "annealed log_linear mirror_descent ngd on_distributions "
     "on_hyperparameters split",
-    "train.loop": "Fitted fit",
+    "train.loop": "fit",
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 

@@ -13,6 +13,9 @@ from typing import Any, NamedTuple
 from natgrad.errors import InputError, NatgradError, PeerError
 
 
+__all__ = ["start"]
+
+
 LOST, STUCK = 17, 18
 """What a process exits with when another was lost, or when it was stuck itself."""
 

@@ -14,7 +14,8 @@ better, so the exact step is taken. On a minibatch, a step within one nat of whe
 began is taken untested; a loss without noise is tested to the end, or it would circle
 its minimum at that distance. On a minibatch, if a step leaves the family, none is taken
 that ends just inside, where a variance may be anything: one of four times the length
-has to stay inside as well. Where the constants come from is in docs/explanation/guarded.md.
+has to stay inside as well. Where the constants come from is in the page
+docs/explanation/guarded.md.
 """
 
 import math

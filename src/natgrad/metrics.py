@@ -7,13 +7,16 @@ import numpy as np
 from natgrad.places import as_targets, covered, is_classifier, places, unwrapped
 
 
+__all__ = ["evaluate"]
+
+
 COVERAGES = (50, 90, 95)
 """The central intervals whose coverage is given, in per cent."""
 
 BINS = 10
 
 
-def metrics(estimator: Any, X: Any, y: Any) -> dict[str, float]:
+def evaluate(estimator: Any, X: Any, y: Any) -> dict[str, float]:
     """The quality of predictions on given data, by name.
 
     Of all estimators `log_density`, the mean over rows in nats and the user's units,

@@ -9,6 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 
+__all__ = ["AbstractPositive", "Plain", "Log", "Softplus"]
+
+
 Numbers = Float[Array, "..."]
 
 

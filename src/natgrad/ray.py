@@ -9,6 +9,9 @@ from natgrad import distributed
 from natgrad.errors import FitError
 
 
+__all__ = ["train"]
+
+
 try:
     import ray
     from ray.train import FailureConfig, RunConfig, ScalingConfig
@@ -25,6 +28,7 @@ class Together(BackendConfig):
 
     @property
     def backend_cls(self) -> type[Backend]:
+        """What Ray starts the workers with."""
         return _Together
 
 

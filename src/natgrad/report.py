@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from natgrad import plot
-from natgrad.metrics import COVERAGES, metrics as metrics
+from natgrad.metrics import COVERAGES, evaluate
 from natgrad.places import as_targets, is_classifier, support_of, unwrapped
 from natgrad.plot.canvas import STYLE, some, taken
 from natgrad.sklearn import summary
+
+
+__all__ = ["write"]
 
 
 PICTURED = 20_000
@@ -125,7 +128,7 @@ def write(estimator: Any, X: Any, y: Any, path: Any, title: str | None = None) -
     page = PAGE.format(
         title=html.escape(title),
         lead=html.escape(lead),
-        metrics=_metrics_table(metrics(estimator, X, y)),
+        metrics=_metrics_table(evaluate(estimator, X, y)),
         pictures=_pictures(inner, inputs, y),
         summary=_table(summary.rows(inner)),
         configuration=_table(_configuration(estimator, inner)),

@@ -141,3 +141,8 @@ def test_where_an_error_came_from_is_shown_when_asked(used):
 
 def test_the_version_is_that_of_the_package(natgrad):
     assert re.fullmatch(r"natgrad \d+\.\d+\.\d+\S*\n", natgrad("--version").out)
+
+
+def test_the_package_runs_as_the_command():
+    run = [sys.executable, "-m", "natgrad", "--version"]
+    assert subprocess.check_output(run, text=True).startswith("natgrad ")

@@ -41,7 +41,7 @@ def shell(tmp_path_factory):
     return run
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.xdist_group("several processes")
 def test_the_page_on_flights(shell, tmp_path):
     data, shuffled, config, start, killed, again, used = blocks()

@@ -12,7 +12,7 @@ import pytest
 from .conftest import COMMAND, LONG, SHORT, Said
 
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("command line")]
+pytestmark = pytest.mark.xdist_group("command line")
 
 
 @pytest.fixture(scope="module")

@@ -350,7 +350,7 @@ def test_quantiles_of_normal_targets_are_those_of_the_estimator(models):
     np.testing.assert_allclose(columns, expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.xdist_group("command line")
 def test_each_row_is_there_once_after_any_kills(tmp_path, models, made, environment):
     for seed in range(3):

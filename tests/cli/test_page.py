@@ -1,4 +1,4 @@
-"""What the page on the command line shows is what the commands print."""
+"""What the pages on the command line show is what the commands print."""
 
 import json
 import re
@@ -12,7 +12,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "howto" / "cli.md"
+PAGES = Path(__file__).parents[2] / "docs"
 NUMBER = r"-?\d[\d,]*(?:\.\d+)*(?:e-?\d+)?"
 ANYTHING = r"(?:.|\n)*"
 
@@ -33,9 +33,14 @@ for arguments in json.loads(sys.argv[1]):
 """
 
 
-def commands() -> list[list[str]]:
+def blocks_of(page: str, kind: str) -> list[str]:
+    text = (PAGES / page).read_text("utf-8")
+    return re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL)
+
+
+def commands(page: str) -> list[list[str]]:
     """The commands of the page, and what it says that they print."""
-    blocks = re.findall(r"```console\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    blocks = blocks_of(page, "console")
     parts = [part for block in blocks for part in re.split(r"^\$ ", block, flags=re.M)]
     return [part.split("\n", 1) for part in parts if part]
 
@@ -60,14 +65,17 @@ def make_lake(folder: Path) -> None:
         parquet.write_table(table, folder / f"{number}.parquet")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.xdist_group("command line")
-def test_the_page_shows_what_the_commands_print(tmp_path):
-    page = commands()
+@pytest.mark.parametrize("name", ["howto/cli.md", "tutorials/table.md"])
+def test_the_page_shows_what_the_commands_print(name, tmp_path):
+    page = commands(name)
     make_lake(tmp_path / "lake")
+    # The files that a page's commands read are made by its own blocks.
+    makers = "\n".join(blocks_of(name, "python"))
     arguments = [command.removeprefix("natgrad ").split() for command, _ in page]
     found = subprocess.run(
-        [sys.executable, "-c", DRIVER, json.dumps(arguments)],
+        [sys.executable, "-c", makers + DRIVER, json.dumps(arguments)],
         cwd=tmp_path,
         capture_output=True,
         text=True,

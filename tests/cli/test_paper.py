@@ -44,7 +44,6 @@ def runs_in(path):
     return table[["run", "took", "versions"]].drop_duplicates().reset_index(drop=True)
 
 
-@pytest.mark.slow
 def test_a_run_that_is_killed_or_interrupted_goes_on(command, tmp_path):
     file = tmp_path / "paper" / "fig1-quick.parquet"
     for number, ending in enumerate((signal.SIGKILL, signal.SIGINT), 1):
@@ -73,7 +72,7 @@ DECIDING = ("fig1", "fig2", "text")
 
 
 @pytest.mark.skipif("NATGRAD_DATA" not in os.environ, reason="NATGRAD_DATA is not set")
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [name for name in reproduce.FIGURES if name not in DECIDING]
 )
@@ -82,7 +81,7 @@ def test_the_quick_form_of_an_experiment_runs_and_is_drawn(name, command, tmp_pa
 
 
 @pytest.mark.skipif("NATGRAD_DATA" not in os.environ, reason="NATGRAD_DATA is not set")
-@pytest.mark.slow
+@pytest.mark.long
 def test_claims_that_quick_forms_decide_on_are_confirmed(command, tmp_path):
     folder = tmp_path / "results"
     for name in DECIDING:

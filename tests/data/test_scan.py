@@ -125,7 +125,7 @@ def test_labels_and_few_numbers_are_told_and_many_are_not(tmp_path):
     with pytest.raises(InputError, match="'name' has 300 different values; a category"):
         scan(tmp_path, "a", ["name"])
     schema = scan(tmp_path, "a", ["label", "grade"]).schema
-    batch = Parquet(tmp_path, "a", rows=8, schema=schema).take(0, 3)
+    batch = Parquet(tmp_path, "a", batch_size=8, schema=schema).take(0, 3)
     np.testing.assert_array_equal(batch.x[..., :3].sum(-1), np.ones((3, 8)))
 
 

@@ -89,9 +89,9 @@ def _rows_of(path) -> set[int]:
 
 def test_batches_of_it_are_as_of_independent_rows(folder, tmp_path, small):
     with pytest.warns(InputWarning, match="natgrad shuffle IN OUT"):
-        Parquet(folder, "y", ["row"], rows=64, shards=4, pool=1)
+        Parquet(folder, "y", ["row"], batch_size=64, shards=4, pool=1)
     shuffle(folder, tmp_path / "out", 70)
-    source = Parquet(tmp_path / "out", "y", ["row"], rows=64, shards=4, pool=1)
+    source = Parquet(tmp_path / "out", "y", ["row"], batch_size=64, shards=4, pool=1)
     assert noise(source.lake, "y", 64, 4) < 1.3
     means = source.take(0, 2 * source.plan.batches).y.mean(1)
     assert means.std() / (np.sqrt(1 / 12) / np.sqrt(64)) == pytest.approx(1, abs=0.25)
@@ -100,18 +100,18 @@ def test_batches_of_it_are_as_of_independent_rows(folder, tmp_path, small):
 def test_what_is_there_is_not_lost(folder, tmp_path):
     out = tmp_path / "out"
     shuffle(folder, out)
-    with pytest.raises(InputError, match="out has a table already; --force replaces"):
+    with pytest.raises(InputError, match="out has a table already; overwrite=True"):
         shuffle(folder, out)
-    shuffle(folder, out, 1000, is_forced=True)
+    shuffle(folder, out, 1000, overwrite=True)
     assert len(Lake(out)) == 6
     (out / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match="'notes.txt', which shuffle did not make"):
-        shuffle(folder, out, is_forced=True)
+        shuffle(folder, out, overwrite=True)
     for place in (folder, folder.parent):
         with pytest.raises(InputError, match="holds the table itself"):
-            shuffle(folder, place, is_forced=True)
+            shuffle(folder, place, overwrite=True)
     with pytest.raises(InputError, match="is a file; it should be a folder"):
-        shuffle(folder, out / "notes.txt", is_forced=True)
+        shuffle(folder, out / "notes.txt", overwrite=True)
 
 
 def test_files_of_other_types_are_refused_by_name(folder, tmp_path):

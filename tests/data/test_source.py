@@ -157,5 +157,5 @@ def test_a_changed_table_has_another_fingerprint():
 
 
 def test_a_tree_of_jax_arrays_is_a_table_too():
-    taken = as_batches({"u": jax.numpy.asarray(X)}, rows=4).take(2, 3)
+    taken = as_batches({"u": jax.numpy.asarray(X)}, batch_size=4).take(2, 3)
     assert taken["u"].shape == (3, 4, D)

@@ -11,7 +11,8 @@ import pyarrow.parquet as parquet
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from natgrad import gp, train
+import natgrad
+from natgrad import gp
 from natgrad.data import Arrays, Batch, Batches, Parquet
 from natgrad.data.lake import Lake
 from natgrad.data.source import Sample
@@ -51,12 +52,12 @@ def folder(tmp_path_factory):
 
 @functools.cache
 def whole(folder) -> Batch:
-    source = Parquet(folder, "y", rows=ROWS, seed=3)
+    source = Parquet(folder, "y", batch_size=ROWS, seed=3)
     return source.take(0, 3 * source.plan.batches)
 
 
 def test_each_pass_has_every_row_once_but_for_a_tail(folder):
-    source = Parquet(folder, "y", rows=ROWS, seed=3)
+    source = Parquet(folder, "y", batch_size=ROWS, seed=3)
     assert isinstance(source, Batches)
     assert source.fraction == ROWS / N and source.num_data == N
     x, y, weight = whole(folder)
@@ -74,7 +75,7 @@ def test_each_pass_has_every_row_once_but_for_a_tail(folder):
 @given(st.lists(st.tuples(st.integers(0, 89), st.integers(1, 4)), max_size=6))
 @settings(max_examples=10, deadline=None)
 def test_the_batch_of_a_step_depends_on_seed_and_step_alone(folder, visits):
-    source, expected = Parquet(folder, "y", rows=ROWS, seed=3), whole(folder)
+    source, expected = Parquet(folder, "y", batch_size=ROWS, seed=3), whole(folder)
     for step, number in visits:
         number = min(number, len(expected.y) - step)
         for ours, theirs in zip(source.take(step, number), expected, strict=True):
@@ -82,13 +83,13 @@ def test_the_batch_of_a_step_depends_on_seed_and_step_alone(folder, visits):
 
 
 def test_other_seeds_give_other_batches(folder):
-    other = Parquet(folder, "y", rows=ROWS, seed=4).take(0, 3)
+    other = Parquet(folder, "y", batch_size=ROWS, seed=4).take(0, 3)
     assert not (other.y == whole(folder).y[:3]).all()
 
 
 @pytest.mark.parametrize("processes", [1, 2, 4, 8])
 def test_shares_put_together_are_the_batch(folder, processes):
-    source = Parquet(folder, "y", rows=ROWS, seed=3)
+    source = Parquet(folder, "y", batch_size=ROWS, seed=3)
     source.take(0, 1)
     assert source._held and not source.share(0, processes)._held
     columns, weight = Batch(*(np.arange(N)[:, None], np.arange(N))), ROWS
@@ -106,14 +107,16 @@ def test_shares_put_together_are_the_batch(folder, processes):
 
 
 def test_what_cannot_be_shared_is_refused_with_a_remedy(folder):
-    source = Parquet(folder, "y", rows=ROWS)
+    source = Parquet(folder, "y", batch_size=ROWS)
     with pytest.raises(InputError, match="by 3 processes; use shards=3.*natgrad shuf"):
         source.share(0, 3)
     with pytest.raises(InputError, match="process is 2 of 2; it should be from 0 to 1"):
         source.share(2, 2)
-    with pytest.raises(InputError, match="rows is 30, which 8 shards.*rows=32"):
-        Parquet(folder, "y", rows=30)
-    with pytest.raises(InputError, match="32 rows.*by 3 processes; use rows=30"):
+    with pytest.raises(
+        InputError, match="batch_size is 30, which 8 shards.*batch_size=32"
+    ):
+        Parquet(folder, "y", batch_size=30)
+    with pytest.raises(InputError, match="32 rows.*by 3 processes; use batch_size=30"):
         Arrays(columns(), 32).share(0, 3)
     with pytest.raises(InputError, match="pool is 0; it should be at least 1"):
         Parquet(folder, "y", pool=0)
@@ -121,8 +124,8 @@ def test_what_cannot_be_shared_is_refused_with_a_remedy(folder):
 
 def test_shards_are_no_more_than_row_groups_and_rows_no_more_than_the_table(tmp_path):
     write(tmp_path / "a.parquet", columns(50), [9])  # six groups
-    source = Parquet(tmp_path, "y", rows=64)
-    assert source.shards == 4 and source.rows == 48 and source.plan.batches == 1
+    source = Parquet(tmp_path, "y", batch_size=64)
+    assert source.shards == 4 and source.batch_size == 48 and source.plan.batches == 1
     assert len(np.unique(source.take(5, 1).y)) == 48
     with pytest.raises(InputError, match="4 shards of 6 row groups.*by 8 processes"):
         source.share(0, 8)
@@ -130,7 +133,7 @@ def test_shards_are_no_more_than_row_groups_and_rows_no_more_than_the_table(tmp_
 
 def test_memory_holds_two_pools_of_each_shard_and_reads_no_more(folder, monkeypatch):
     reads, at_once = [], []
-    source = Parquet(folder, "y", rows=ROWS, seed=3, pool=2)
+    source = Parquet(folder, "y", batch_size=ROWS, seed=3, pool=2)
     monkeypatch.setattr(source.lake, "read", _counted(source.lake.read, reads))
     steps = source.plan.batches
     for step in range(steps):
@@ -154,8 +157,8 @@ def _counted(read, reads):
 def test_an_error_of_reading_ahead_is_told_where_its_rows_are_wanted(tmp_path):
     path = tmp_path / "gone.parquet"
     write(path, columns(400), [10])
-    source = Parquet(tmp_path, "y", rows=16)
-    good = Parquet(tmp_path, "y", rows=16).take(0, 3)
+    source = Parquet(tmp_path, "y", batch_size=16)
+    good = Parquet(tmp_path, "y", batch_size=16).take(0, 3)
     source.take(0, 1)
     text = path.read_bytes()
     path.write_bytes(text[:4] + bytes(len(text) - 4))
@@ -174,9 +177,9 @@ def test_a_run_from_files_goes_on_as_if_nothing_had_happened(folder, tmp_path):
     def run(source, steps, **options):
         tx, options = optax.sgd(1e-9), {"progress": False, "log_every": 5, **options}
         start = jax.numpy.zeros(())
-        return train.fit(loss, start, source, optimizer=tx, steps=steps, **options)
+        return natgrad.fit(loss, start, source, optimizer=tx, steps=steps, **options)
 
-    make = lambda **other: Parquet(folder, "y", ["a"], rows=ROWS, **other)
+    make = lambda **other: Parquet(folder, "y", ["a"], batch_size=ROWS, **other)
     whole = run(make(), 40).params
     path = tmp_path / "run"
     stopped = run(make(), 40, checkpoint=path, callbacks=[_stopped_at(20)])
@@ -198,7 +201,7 @@ def test_a_model_of_other_inputs_is_refused_before_anything_is_read(folder):
     x = np.random.default_rng(0).normal(size=(9, 3))
     model = gp.start(x, gp.likelihoods.Gaussian(0.1), 2)
     with pytest.raises(InputError, match="of the table have shape .0, 2.*rows of 3"):
-        gp.fit(model, Parquet(folder, "y", rows=ROWS), steps=1)
+        gp.fit(model, Parquet(folder, "y", batch_size=ROWS), steps=1)
 
 
 def test_rows_with_a_null_have_no_weight_and_the_values_of_another(tmp_path):
@@ -209,7 +212,7 @@ def test_rows_with_a_null_have_no_weight_and_the_values_of_another(tmp_path):
     nulls = arrow.table({"a": a, "b": table["b"], "y": y})
     write(tmp_path / "a.parquet", nulls, [40])
     drop = Schema((Number("a"), Number("b")), "drop")
-    source = Parquet(tmp_path, "y", rows=16, schema=drop, shards=4, whole=7)
+    source = Parquet(tmp_path, "y", batch_size=16, schema=drop, shards=4, whole=7)
     assert source.num_data == 7
     batch = source.take(0, source.plan.batches)
     assert np.isfinite(batch.x).all() and np.isfinite(batch.y).all()
@@ -220,11 +223,11 @@ def test_rows_with_a_null_have_no_weight_and_the_values_of_another(tmp_path):
     for kind, error in {"error": "'a' has . nulls", "mean": "'y' has .* nulls"}.items():
         mean = 1.0 if kind == "mean" else None
         schema = Schema((Number("a", mean), Number("b")), kind)
-        source = Parquet(tmp_path, "y", rows=16, schema=schema)
+        source = Parquet(tmp_path, "y", batch_size=16, schema=schema)
         with pytest.raises(InputError, match=rf"a.parquet, row group \d+: .*{error}"):
             source.take(0, 20)
     filled = Schema((Number("a", -1.0),), "mean")
-    batch = Parquet(tmp_path, "b", rows=16, schema=filled).take(0, 24)
+    batch = Parquet(tmp_path, "b", batch_size=16, schema=filled).take(0, 24)
     is_null = batch.y % 5 == 0
     np.testing.assert_array_equal(batch.x[is_null][:, 0], -1.0)
     assert (batch.weight > 0).all()
@@ -234,7 +237,9 @@ def test_a_pool_without_a_whole_row_is_filled_from_elsewhere(tmp_path):
     y = arrow.array([None] * 60 + [5.0] * 10)
     write(tmp_path / "a.parquet", arrow.table({"a": np.arange(70.0), "y": y}), [10])
     drop = Schema((Number("a"),), "drop")
-    batch = Parquet(tmp_path, "y", rows=8, schema=drop, pool=1, shards=2).take(0, 8)
+    batch = Parquet(tmp_path, "y", batch_size=8, schema=drop, pool=1, shards=2).take(
+        0, 8
+    )
     assert (batch.y == 5).all() and np.isfinite(batch.x).all()
     assert 4 <= (batch.weight > 0).sum() <= 10
     none = arrow.table({"a": np.arange(3.0), "y": arrow.array([None] * 3, "f8")})
@@ -253,7 +258,7 @@ def test_batches_are_scaled_and_labels_coded(tmp_path):
     source = Parquet(
         tmp_path,
         "is_top",
-        rows=16,
+        batch_size=16,
         schema=schema,
         centre=[1.0, 0, 0, 0],
         scale=[2.0, 1, 1, 1],
@@ -285,7 +290,7 @@ def test_numbers_are_kept_exactly_and_in_32_bits_where_these_do(tmp_path, kinds,
     first, second = (values.astype(kind) for kind in kinds.split())
     table = arrow.table({"a": first, "b": second, "y": np.arange(64)})
     write(tmp_path / "a.parquet", table, [8])
-    source = Parquet(tmp_path, "y", rows=8)
+    source = Parquet(tmp_path, "y", batch_size=8)
     assert np.dtype(source.reader.dtype) == dtype
     x, y, _ = source.take(0, 8)
     np.testing.assert_array_equal(x[..., 0], first.astype(float)[y.astype(int)])
@@ -293,7 +298,7 @@ def test_numbers_are_kept_exactly_and_in_32_bits_where_these_do(tmp_path, kinds,
 
 
 def test_another_order_or_table_has_another_fingerprint(folder):
-    make = lambda **other: Parquet(folder, "y", rows=ROWS, **other).fingerprint()
+    make = lambda **other: Parquet(folder, "y", batch_size=ROWS, **other).fingerprint()
     prints = [make(), make(shards=4), make(pool=2), make(inputs=["a"])]
     assert len(set(prints)) == 4 and prints[0] == make(seed=9)
 
@@ -302,7 +307,7 @@ def test_a_sorted_table_is_said_and_the_noise_is_as_measured(tmp_path):
     y = np.repeat(np.arange(100.0), 50) + np.random.default_rng(0).normal(size=5000)
     write(tmp_path / "a.parquet", {"a": y, "y": y}, [50])
     with pytest.warns(InputWarning, match="looks sorted.*natgrad shuffle IN OUT"):
-        source = Parquet(tmp_path, "y", rows=64, shards=4, pool=1)
+        source = Parquet(tmp_path, "y", batch_size=64, shards=4, pool=1)
     means = source.take(0, 4 * source.plan.batches).y.mean(1)
     measured = means.std() / (y.std() / np.sqrt(64))
     foretold = noise(source.lake, "y", 64, 4)
@@ -320,15 +325,15 @@ def test_a_sorted_table_is_said_and_the_noise_is_as_measured(tmp_path):
     names = arrow.array(np.repeat(["a", "b", "c", "d"], 1250))
     write(tmp_path / "a.parquet", arrow.table({"a": y, "y": names}), [50])
     with pytest.warns(InputWarning, match="looks sorted"):
-        Parquet(tmp_path, "y", rows=64, shards=4, pool=1)
+        Parquet(tmp_path, "y", batch_size=64, shards=4, pool=1)
 
 
 def test_large_row_groups_are_said(tmp_path, monkeypatch):
     write(tmp_path / "a.parquet", columns(100), [50])
     monkeypatch.setattr("natgrad.data.stream.MOST_ROWS", 49)
     with pytest.warns(InputWarning, match="up to 50 rows.*natgrad shuffle IN OUT"):
-        Parquet(tmp_path, "y", rows=4)
+        Parquet(tmp_path, "y", batch_size=4)
     monkeypatch.undo()
     monkeypatch.setattr("natgrad.data.stream.MOST_BYTES", 1000)
     with pytest.warns(InputWarning, match="cut the table smaller"):
-        Parquet(tmp_path, "y", rows=4)
+        Parquet(tmp_path, "y", batch_size=4)

@@ -446,7 +446,7 @@ def simplex_family(q) -> Family:
         coordinates = vector(*(n.stored for n in numbers))
         alpha = lambda x: vector(*(n.read(y) for n, y in zip(numbers, x, strict=True)))
         at = lambda a: flat(*(n.at(y) for n, y in zip(numbers, a, strict=True)))
-    elif isinstance(q, dirichlet.Concentration):
+    elif isinstance(q, dirichlet.Concentrations):
         concentration = Number(q.concentration)
         coordinates, alpha = concentration.stored, concentration.read
         at = concentration.at

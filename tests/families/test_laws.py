@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from natgrad import double_vjp, natural_gradient
 from natgrad.families import AbstractDistribution
+from natgrad.natural import double_vjp, natural_gradient
 from tests.points import FAMILIES, POINTS, assert_close, flat
 
 
@@ -191,7 +191,6 @@ def test_forward_mode_is_two_vjps(at):
     assert_close(at.twice_expectation, at.forward_expectation, rtol=1e-12)
 
 
-@pytest.mark.slow
 def test_the_path_of_small_steps_is_the_same_in_all_coordinates(family):
     @jax.jit
     def end(q, size, steps):
@@ -213,7 +212,6 @@ def test_the_path_of_small_steps_is_the_same_in_all_coordinates(family):
     assert gaps[1] < 0.3 * gaps[0]
 
 
-@pytest.mark.slow
 def test_leading_axes_are_batches(family):
     def some(q):
         grad = jax.grad(lambda q: flat(q.expectation()).sum())(q)

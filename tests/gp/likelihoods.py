@@ -59,12 +59,12 @@ LIKELIHOODS = {
 }
 OURS = [name for name in LIKELIHOODS if not name.startswith("From")]
 # Those that differ from another kind by little, and take long.
-SLOW = ["Beta(probit)", "Ordinal(learned)"]
+ALIKE = ["Beta(probit)", "Ordinal(learned)"]
 
 
 def cases(names):
-    slow = lambda name: [pytest.mark.slow] if name in SLOW else []
-    return [pytest.param(name, marks=slow(name)) for name in names]
+    marks = lambda name: [pytest.mark.long] if name in ALIKE else []
+    return [pytest.param(name, marks=marks(name)) for name in names]
 
 
 def size(likelihood) -> tuple[int, ...]:

@@ -100,7 +100,9 @@ def test_q_is_where_one_natural_step_of_size_one_ends_and_has_the_evidence():
     )
     prior = gp.SparseGP(of.kernel, of.likelihood, batch.x, mean=of.mean)
     rule = fixed_hyperparameters(mirror_descent(1.0), float(batch.weight.sum()))
-    stepped = gp.fit(prior, batch, rows=60, rule=rule, steps=1, progress=False).params
+    stepped = gp.fit(
+        prior, batch, batch_size=60, rule=rule, steps=1, progress=False
+    ).params
     at = table(9, seed=1).x
     for found, expected in zip(model.marginals(at), stepped.marginals(at), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)

@@ -125,7 +125,7 @@ def predictor_of(model):
 
 
 @pytest.fixture(
-    scope="module", params=["common", pytest.param("rest", marks=pytest.mark.slow)]
+    scope="module", params=["common", pytest.param("rest", marks=pytest.mark.long)]
 )
 def predictors(request):
     """By name, each with its own answers for all of X."""

@@ -9,6 +9,7 @@ import pytest
 
 import natgrad
 from natgrad import gp
+from natgrad.data import Batch
 from natgrad.errors import InputError
 from natgrad.gp.spacing import spacing
 
@@ -17,7 +18,7 @@ N = 60
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2, 2, (N, 2))
 Y = np.sin(2 * X).sum(1) + 0.2 * RNG.standard_normal(N)
-OPTIONS = {"steps": 40, "rows": 20, "progress": False}
+OPTIONS = {"steps": 40, "batch_size": 20, "progress": False}
 
 
 @pytest.fixture(autouse=True)
@@ -52,8 +53,8 @@ def test_frames_weights_and_held_out_rows_are_taken():
 
 
 def test_the_bound_that_is_shown_is_that_of_the_model():
-    fitted = gp.fit(start(), (X, Y), **{**OPTIONS, "rows": N})
-    bound = gp.elbo(fitted.params, gp.Batch(X, Y)) / N
+    fitted = gp.fit(start(), (X, Y), **{**OPTIONS, "batch_size": N})
+    bound = gp.elbo(fitted.params, Batch(X, Y)) / N
     np.testing.assert_allclose(fitted.history[-1].objective, bound, atol=1e-3)
 
 

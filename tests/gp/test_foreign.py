@@ -33,9 +33,6 @@ from natgrad.gp.kernels import (
 )
 
 
-pytestmark = pytest.mark.slow
-
-
 RNG = np.random.default_rng(0)
 X, Z = RNG.normal(size=(6, 2)), RNG.normal(size=(4, 2))
 EACH = np.asarray([0.6, 1.3])
@@ -157,7 +154,6 @@ def gpjax_cases():
     }
 
 
-@pytest.mark.slow
 def test_kernels_of_gpjax_are_the_same_here():
     x, z = jnp.asarray(X), jnp.asarray(Z)
     for theirs, same in gpjax_cases().values():
@@ -167,7 +163,6 @@ def test_kernels_of_gpjax_are_the_same_here():
         assert_close(cross, same(x, z))
 
 
-@pytest.mark.slow
 def test_parameters_of_gpjax_stay_positive():
     import gpjax
 

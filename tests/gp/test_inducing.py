@@ -11,12 +11,10 @@ import pytest
 from scipy.spatial.distance import cdist
 from sklearn.cluster import KMeans
 
+from natgrad import gp
 from natgrad.errors import InputError, InputWarning
 from natgrad.gp import inducing
 from natgrad.gp.kernels import RBF, Linear, OnInputs, Separate
-
-
-pytestmark = pytest.mark.slow
 
 
 WAYS = {
@@ -84,6 +82,11 @@ def test_too_few_distinct_rows_are_all_used_with_a_word(way):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert distinct(way(x, 37)) == 37
+
+
+def test_a_model_to_begin_with_takes_what_distinct_rows_there_are():
+    few = np.repeat(np.arange(7.0), 50)[:, None]
+    assert gp.start(few, gp.likelihoods.Gaussian()).inducing.shape == (7, 1)
 
 
 def test_zeros_of_both_signs_are_one_value(way):
@@ -201,7 +204,7 @@ def test_k_means_is_as_good_as_that_of_scikit_learn():
     check_against_sklearn(x, 20, seeds=6, rtol=0.02)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif("NATGRAD_DATA" not in os.environ, reason="NATGRAD_DATA is not set")
 @pytest.mark.parametrize("name", SETS.split())
 @pytest.mark.filterwarnings("ignore:Number of distinct clusters")

@@ -31,9 +31,6 @@ from natgrad.gp.kernels import (
 from tests.gp.kernels import CASES, EACH, assert_close, points
 
 
-pytestmark = pytest.mark.slow
-
-
 LINEAR = ("linear", "polynomial", "sum", "product")
 ROUGH = "matern12"
 STEP = 1e-4

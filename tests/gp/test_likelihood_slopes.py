@@ -14,9 +14,6 @@ from jax.flatten_util import ravel_pytree
 from tests.gp.likelihoods import LIKELIHOODS, OURS, cases, rows, size
 
 
-pytestmark = pytest.mark.slow
-
-
 LOG_CONCAVE = [
     "Gaussian",
     "Gamma",
@@ -80,6 +77,7 @@ MEANS = np.asarray([-50.0, -30.0, -6.0, -0.3, 0.0, 2.0, 12.0, 40.0, 50.0])
 VARIANCES = np.asarray([-1e-18, 0.0, 1e-12, 1e-6, 0.1, 3.0, 100.0, 1e4])
 
 
+@functools.cache
 def extremes(name: str, dtype):
     """Values and gradients where the mean and the variance are as far as they go."""
     likelihood, y = LIKELIHOODS[name]

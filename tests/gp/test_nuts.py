@@ -18,11 +18,9 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import natgrad
-from natgrad.gp import Batch, SparseGP, kernels, likelihoods, projected_elbo
-from natgrad.gp.sparse import marginals
-
-
-pytestmark = pytest.mark.slow
+from natgrad.data import Batch
+from natgrad.gp import SparseGP, kernels, likelihoods
+from natgrad.gp.sparse import marginals, projected_elbo
 
 
 REFERENCES = Path(__file__).parents[1] / "references"
@@ -122,6 +120,7 @@ def mixed_over(draws: dict[str, np.ndarray], data: Batch):
     return mean.mean(0), var.mean(0) + mean.var(0), left.max()
 
 
+@pytest.mark.long
 @pytest.mark.skipif("NATGRAD_DATA" not in os.environ, reason="NATGRAD_DATA is not set")
 def test_q_mixed_over_the_kernel_parameters_is_near_posteriordb():
     table = read("gp_pois_regr")

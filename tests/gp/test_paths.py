@@ -15,9 +15,6 @@ from tests.gp.kernels import CASES, points
 from tests.gp.test_sparse import problem, some_posterior
 
 
-pytestmark = pytest.mark.slow
-
-
 REFUSED = {
     "polynomial.each": "Polynomial",
     "product": "product of Linear",

@@ -13,20 +13,11 @@ import pytest
 from jax.scipy.special import logsumexp
 
 import natgrad
+from natgrad.data import Batch
 from natgrad.families.gaussian import Moments
-from natgrad.gp import (
-    Batch,
-    Projection,
-    SparseGP,
-    condition,
-    elbo,
-    kernels,
-    likelihoods,
-    means,
-    projected_elbo,
-)
+from natgrad.gp import SparseGP, condition, elbo, kernels, likelihoods, means
 from natgrad.gp.likelihoods import base, multiclass
-from natgrad.gp.sparse import marginals
+from natgrad.gp.sparse import Projection, marginals, projected_elbo
 from natgrad.linalg import Sqrt
 from natgrad.quadrature import gauss_hermite, spread
 

@@ -9,9 +9,9 @@ import pytest
 
 import natgrad
 from natgrad import triangular
+from natgrad.data import Batch
 from natgrad.families.gaussian import Canonical, Moments
 from natgrad.gp import (
-    Batch,
     SparseGP,
     condition,
     dual_elbo,

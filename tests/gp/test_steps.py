@@ -8,7 +8,8 @@ import optax
 import pytest
 
 import natgrad
-from natgrad.gp import Batch, SparseGP, alternating, elbo, kernels, likelihoods
+from natgrad.data import Batch
+from natgrad.gp import SparseGP, alternating, elbo, kernels, likelihoods
 
 
 ROWS, SIZE = 30, 8

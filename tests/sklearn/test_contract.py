@@ -3,24 +3,31 @@
 import warnings
 
 import pytest
-from sklearn.utils.estimator_checks import check_estimator
+from sklearn.utils.estimator_checks import check_estimator, estimator_checks_generator
 
 from natgrad.sklearn import GPClassifier, GPOrdinal, GPRegressor
 
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.mark.parametrize(
-    "kind, least", [(GPRegressor, 52), (GPClassifier, 55), (GPOrdinal, 55)]
-)
-def test_all_checks_of_scikit_learn_pass(kind, least, monkeypatch):
+@pytest.fixture(autouse=True)
+def as_scikit_learn_checks(monkeypatch):
     monkeypatch.setenv("SCIPY_ARRAY_API", "1")  # or one check is skipped
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        results = check_estimator(
-            kind(max_iter=30, verbose=False), on_fail=None, on_skip=None
-        )
+        yield
+
+
+@pytest.mark.parametrize(
+    "kind, least",
+    [
+        (GPRegressor, 52),
+        pytest.param(GPClassifier, 55, marks=pytest.mark.long),
+        pytest.param(GPOrdinal, 55, marks=pytest.mark.long),
+    ],
+)
+def test_all_checks_of_scikit_learn_pass(kind, least):
+    results = check_estimator(
+        kind(max_iter=30, verbose=False), on_fail=None, on_skip=None
+    )
     wrong = [
         (result["check_name"], result["status"], str(result["exception"]))
         for result in results
@@ -28,3 +35,11 @@ def test_all_checks_of_scikit_learn_pass(kind, least, monkeypatch):
     ]
     assert not wrong, "\n".join(map(str, wrong))
     assert len(results) >= least
+
+
+def test_the_checks_that_are_only_for_classifiers_pass():
+    pairs = estimator_checks_generator(GPClassifier(max_iter=30, verbose=False))
+    own = [(model, check) for model, check in pairs if "classifier" in str(check)]
+    assert len(own) >= 8
+    for model, check in own:
+        check(model)

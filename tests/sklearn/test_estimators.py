@@ -57,7 +57,6 @@ def assert_same(one, other):
     np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", TARGETS)
 def test_regressors_know_their_targets(likelihood, tmp_path):
     y = TARGETS[likelihood]
@@ -87,7 +86,6 @@ def saved(model, folder):
     return natgrad.sklearn.load(folder / "model")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_classifiers_know_their_classes(name, tmp_path):
     model, y = CLASSIFIERS[name]
@@ -186,7 +184,6 @@ def test_a_first_part_may_lack_a_class():
     assert (model.predict(X[~first]) == 2).mean() > 0.5
 
 
-@pytest.mark.slow
 def test_tools_of_scikit_learn_take_them():
     search = GridSearchCV(GPRegressor(**SHORT), {"kernel": ["rbf", "matern32"]}, cv=2)
     assert search.fit(X, Y).best_score_ > 0.5

@@ -10,7 +10,7 @@ import pytest
 FAULTS = Path(__file__).parents[2] / "experiments" / "faults.py"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.xdist_group("several processes")
 def test_every_fault_changes_no_bit():
     command = [sys.executable, str(FAULTS), "--quick"]

@@ -10,9 +10,10 @@ import pytest
 KILLS = Path(__file__).parents[2] / "experiments" / "kills.py"
 
 
-@pytest.mark.slow
-def test_thirty_kills_change_no_bit():
-    command = [sys.executable, str(KILLS), "--kills", "30"]
+# One at any time, one during a save, and one during a restore.
+@pytest.mark.parametrize("kills", [3, pytest.param(30, marks=pytest.mark.long)])
+def test_kills_change_no_bit(kills):
+    command = [sys.executable, str(KILLS), "--kills", str(kills)]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stdout[-2000:] + found.stderr[-3000:]
     assert ", and 0 kills lost" in found.stdout

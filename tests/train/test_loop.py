@@ -54,7 +54,7 @@ def promoting():
 
 
 def fit(params=None, data=DATA, **options):
-    options = {"rows": 8, "steps": 60, "progress": False, **options}
+    options = {"batch_size": 8, "steps": 60, "progress": False, **options}
     return natgrad.fit(loss, params or start(), data, **options)
 
 
@@ -107,7 +107,7 @@ def test_it_is_compiled_once_whatever_the_batches():
     natgrad.fit(counted, start(), cut, **options)
     traced = len(calls)
     assert set(calls) == {(12,)}
-    natgrad.fit(counted, start(), (X, Y), rows=12, **options)
+    natgrad.fit(counted, start(), (X, Y), batch_size=12, **options)
     assert len(calls) <= 2 * traced
 
 
@@ -130,7 +130,7 @@ def test_a_loss_may_be_random_and_its_draws_belong_to_the_step():
     def noisy(params, batch, key):
         return loss(params, batch) + 0.1 * jax.random.normal(key) * params["log_noise"]
 
-    options = {"rows": 8, "steps": 30, "progress": False}
+    options = {"batch_size": 8, "steps": 30, "progress": False}
     first = natgrad.fit(noisy, start(), DATA, **options).params
     again = natgrad.fit(noisy, start(), DATA, log_every=4, **options).params
     assert same(first, again)
@@ -155,7 +155,7 @@ def test_an_interrupted_run_is_resumed_to_the_same_result(tmp_path):
     with pytest.raises(CheckpointError, match="step 24 already.*resume=True"):
         fit(**there)
     with pytest.raises(CheckpointError, match="fraction was 0.2 and is 0.25"):
-        fit(resume=True, rows=10, **there)
+        fit(resume=True, batch_size=10, **there)
     with pytest.raises(CheckpointError, match="data was .* and is "):
         fit(resume=True, data=Batch(X + 1, Y), **there)
     with pytest.raises(SystemExit, match="143"):
@@ -228,7 +228,7 @@ def test_a_step_out_of_the_family_is_not_taken():
     far = natgrad.on_distributions(natgrad.mirror_descent(100.0))
     concave = lambda params, batch: loss(params, batch) - 1.5 * params["q"].entropy()
     with pytest.raises(FitError) as caught:
-        natgrad.fit(concave, start(), DATA, optimizer=far, rows=N, progress=False)
+        natgrad.fit(concave, start(), DATA, optimizer=far, batch_size=N, progress=False)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(caught.value.params))
 
 
@@ -236,7 +236,7 @@ def test_a_hopeless_run_ends_with_what_it_had_and_the_cause():
     bad = X.copy()
     bad[[5, 17]] = np.inf
     with pytest.raises(FitError, match="rows 5, 17 of the table with values") as caught:
-        fit(data=Batch(bad, Y), rows=N)
+        fit(data=Batch(bad, Y), batch_size=N)
     assert same(caught.value.params, start())
 
     def spoiled(params, batch):
@@ -245,11 +245,11 @@ def test_a_hopeless_run_ends_with_what_it_had_and_the_cause():
     below = Y.copy()
     below[3] = -20.0
     with pytest.raises(FitError, match="row 3 of the table without a finite loss"):
-        natgrad.fit(spoiled, start(), (X, below), rows=N, progress=False)
+        natgrad.fit(spoiled, start(), (X, below), batch_size=N, progress=False)
 
     steep = lambda params, batch: loss(params, batch) + jnp.sqrt(params["log_noise"])
     with pytest.raises(FitError, match=r"gradient of \['log_noise'\] is not finite"):
-        natgrad.fit(steep, start(), DATA, rows=N, progress=False)
+        natgrad.fit(steep, start(), DATA, batch_size=N, progress=False)
 
 
 def test_it_stops_when_nothing_improves_and_keeps_the_best():
@@ -259,7 +259,7 @@ def test_it_stops_when_nothing_improves_and_keeps_the_best():
     assert fitted.history.reason == "no new best in 5 records"
     assert len(scores) - 1 - int(np.argmax(scores)) == 5
     np.testing.assert_allclose(float(best(fitted.params)), max(scores), rtol=1e-6)
-    by_bound = fit(steps=100_000, rows=N, patience=3, log_every=50)
+    by_bound = fit(steps=100_000, batch_size=N, patience=3, log_every=50)
     assert by_bound.history.reason == "no new best in 3 records"
 
 

@@ -63,30 +63,26 @@ def difference(one, other):
     return max(np.abs(a - b).max() / np.abs(a).max() for a, b in pairs)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("processes", [2, 4])
+@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_processes_give_what_one_gives(trained, processes):
     here = difference(trained("plain", 1, 1), trained("plain", processes, 1))
     assert here <= 1e-12
 
 
-@pytest.mark.slow
 def test_two_processes_are_two_devices_to_the_last_bit(trained):
     pairs = zip(trained("plain", 2, 1), trained("plain", 1, 2), strict=True)
     assert all(np.array_equal(a, b) for a, b in pairs)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_best_on_held_out_rows_is_the_best_of_one_device(trained):
     assert difference(trained("score", 1, 1), trained("score", 2, 2)) <= 1e-12
 
 
-@pytest.mark.slow
 def test_latent_functions_that_are_shared_out_are_those_that_are_not(trained):
     assert difference(trained("latents", 1, 1), trained("latents", 1, 4)) <= 1e-12
 
 
-@pytest.mark.slow
 def test_a_step_has_one_collective_of_the_bytes_that_it_should():
     command = [sys.executable, str(PROGRAM), "program", "--devices", "1,4", "--json"]
     said = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -157,7 +153,7 @@ def test_the_rows_of_a_part_stand_for_those_of_all():
 
 def data(weight=None):
     columns = Batch(np.arange(12.0)[:, None], np.arange(12.0) ** 2, weight)
-    return Arrays(columns, rows=12)
+    return Arrays(columns, batch_size=12)
 
 
 def test_a_loss_that_is_an_estimate_for_all_data_is_shared():

@@ -100,7 +100,7 @@ def located(data: str) -> str:
     if Path(data).is_file() or data not in datasets.names():
         return data
     if data == "motorcycle":
-        return str(datasets.motorcycle_path())
+        return str(datasets.path("motorcycle"))
     if not datasets.path(data).is_file():
         raise InputError(datasets.absent(datasets.describe(data), datasets.path(data)))
     return str(datasets.path(data))

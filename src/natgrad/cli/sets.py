@@ -47,7 +47,7 @@ def described(name: str) -> dict[str, Any]:
             "note": "comes with natgrad; B. W. Silverman (1985)",
             "sources": [],
             "is_fetchable": False,
-            "path": str(datasets.motorcycle_path()),
+            "path": str(datasets.path("motorcycle")),
             "is_there": True,
         }
     known = datasets.describe(name)

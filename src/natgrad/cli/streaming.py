@@ -65,7 +65,7 @@ def prepare_lake(run: Run, folder: Path | None) -> Prepared:
     rows = Parquet(
         lake,
         run.target,
-        rows=size,
+        batch_size=size,
         seed=run.seed,
         schema=found.schema,
         shards=shards,

@@ -117,7 +117,7 @@ def evaluate(model: str, data: str, is_json: bool) -> None:
 
     opened = open_model(model)
     rows = read_rows(opened, data, is_target_wanted=True)
-    found = metrics.metrics(opened.estimator, rows.x, rows.y)
+    found = metrics.evaluate(opened.estimator, rows.x, rows.y)
     values = {"rows": int(rows.is_whole.sum()), "likelihood": opened.likelihood}
     values |= finite(found)
     shown = {name.replace("_", " "): _shown(value) for name, value in values.items()}

@@ -37,7 +37,7 @@ def shuffle(
     out: str | os.PathLike[str],
     rows_per_group: int = 50_000,
     seed: int = 0,
-    is_forced: bool = False,
+    overwrite: bool = False,
 ) -> Shuffled:
     """Writes all rows of a table in random order to files in the folder `out`.
 
@@ -49,7 +49,7 @@ def shuffle(
         raise InputError(f"rows_per_group is {rows_per_group}; it should be at least 1")
     lake = data if isinstance(data, Lake) else Lake(data)
     out = Path(os.path.abspath(out))
-    _check_free(out, lake, is_forced)
+    _check_free(out, lake, overwrite)
     draft = out.with_name(f".{out.name}.unfinished")
     with _written(out, draft):
         shutil.rmtree(draft, ignore_errors=True)
@@ -152,7 +152,7 @@ def _write(
     return groups
 
 
-def _check_free(out: Path, lake: Lake, is_forced: bool) -> None:
+def _check_free(out: Path, lake: Lake, overwrite: bool) -> None:
     """Raises if there is something that would be lost."""
     inputs = [Path(os.path.abspath(path)) for path in lake.paths]
     if any(out == path or out in path.parents for path in inputs):
@@ -167,8 +167,10 @@ def _check_free(out: Path, lake: Lake, is_forced: bool) -> None:
             f"{out} has {others[0]!r}, which shuffle did not make; write to another "
             "folder"
         )
-    if any(out.iterdir()) and not is_forced:
-        raise InputError(f"{out} has a table already; --force replaces it")
+    if any(out.iterdir()) and not overwrite:
+        raise InputError(
+            f"{out} has a table already; overwrite=True replaces it, or --force"
+        )
 
 
 def _is_ours(path: Path) -> bool:

@@ -45,13 +45,15 @@ class Arrays:
     """Batches of columns in memory, in the order of one shuffled pass after another.
 
     Passes follow each other without a gap, so no batch is short and every row is seen
-    as often as any other. A table of at most `rows` rows is one batch, every time.
+    as often as any other. A table of at most `batch_size` rows is one batch, always.
     """
 
-    def __init__(self, columns: Any, rows: int = 256, seed: int = 0):
+    def __init__(self, columns: Any, batch_size: int = 256, seed: int = 0):
         self.columns = jax.tree.map(np.asarray, columns)
-        if not isinstance(rows, int | np.integer) or rows < 1:
-            raise InputError(f"rows is {rows!r}; a batch should have at least one")
+        if not isinstance(batch_size, int | np.integer) or batch_size < 1:
+            raise InputError(
+                f"batch_size is {batch_size!r}; a batch should have at least one row"
+            )
         leaves = jax.tree.leaves(self.columns)
         if not all(leaf.ndim for leaf in leaves):
             raise InputError(
@@ -66,29 +68,32 @@ class Arrays:
                 "they should all have equally many, at least one"
             )
         self.total, self.seed = lengths.pop(), seed
-        self.rows = min(rows, self.total)
+        self.batch_size = min(batch_size, self.total)
         self._passes: dict[int, np.ndarray] = {}
         self._mine = slice(None)
 
     @property
     def fraction(self) -> float:
-        return self.rows / self.total
+        """The part of the data that a batch holds."""
+        return self.batch_size / self.total
 
     @property
     def num_data(self) -> float:
+        """How much all rows count together."""
         weight = getattr(self.columns, "weight", None)
         return float(self.total if weight is None else weight.sum())
 
     def take(self, step: int, number: int) -> Any:
+        """The batches of `number` steps from `step` on, stacked."""
         places = self.places(step, number)
         return jax.tree.map(lambda column: column.take(places, axis=0), self.columns)
 
     def places(self, step: int, number: int) -> np.ndarray:
         """Which rows the batches hold, [number, rows]."""
-        if self.rows == self.total:
+        if self.batch_size == self.total:
             every = np.broadcast_to(np.arange(self.total), (number, self.total))
             return every[:, self._mine]
-        begin, end = step * self.rows, (step + number) * self.rows
+        begin, end = step * self.batch_size, (step + number) * self.batch_size
         first, last = begin // self.total, (end - 1) // self.total
         passes = [self._pass(number) for number in range(first, last + 1)]
         offset = first * self.total
@@ -98,13 +103,13 @@ class Arrays:
     def share(self, process: int, processes: int) -> "Arrays":
         """The same batches, of which only the rows of one of several processes."""
         check_share(process, processes)
-        if self.rows % processes:
-            near = max(1, self.rows // processes) * processes
+        if self.batch_size % processes:
+            near = max(1, self.batch_size // processes) * processes
             raise InputError(
-                f"batches of {self.rows} rows cannot be shared equally by {processes} "
-                f"processes; use rows={near}"
+                f"batches of {self.batch_size} rows cannot be shared equally by "
+                f"{processes} processes; use batch_size={near}"
             )
-        shared, each = copy.copy(self), self.rows // processes
+        shared, each = copy.copy(self), self.batch_size // processes
         shared._mine = slice(process * each, (process + 1) * each)
         return shared
 
@@ -132,11 +137,11 @@ class Sample(Arrays):
     is filled up to one of few sizes.
     """
 
-    def __init__(self, columns: Batch, rows: int = 256, seed: int = 0):
-        if len(columns.y) <= rows:
+    def __init__(self, columns: Batch, batch_size: int = 256, seed: int = 0):
+        if len(columns.y) <= batch_size:
             columns = filled(columns)
-            rows = len(columns.y)
-        super().__init__(_weighted(columns), rows, seed)
+            batch_size = len(columns.y)
+        super().__init__(_weighted(columns), batch_size, seed)
         x, y, weight = map(np.asarray, self.columns)
         self.known = float(weight.sum())
         self.columns = Batch(x, y, weight / self.fraction)
@@ -169,7 +174,7 @@ class Iterated:
 
     def __init__(self, batches: Iterable[Any], num_data: int | float | None = None):
         self.batches, self.num_data = batches, num_data
-        self.rows: int | None = None
+        self.batch_size: int | None = None
         self._step, self._iterator = 0, self._endless()
         first = next(self._iterator, None)
         if first is None:
@@ -179,11 +184,13 @@ class Iterated:
 
     @property
     def fraction(self) -> float | None:
+        """The part of the data that a batch holds, if it is known."""
         if self.num_data is None:
             return None
         return min(1.0, _rows(self.first) / self.num_data)
 
     def take(self, step: int, number: int) -> Any:
+        """The batches of `number` steps from `step` on, stacked; fewer at the end."""
         if step < self._step:
             self._step, self._iterator = 0, self._endless()
         skipped = step - self._step
@@ -213,7 +220,7 @@ class Iterated:
     def _filled(self, batch: Any) -> Any:
         """A batch of the common size."""
         size = _rows(batch)
-        rows = self.rows = self.rows or size
+        rows = self.batch_size = self.batch_size or size
         if size == rows:
             return batch if not isinstance(batch, Batch) else _weighted(batch)
         if size > rows:
@@ -299,11 +306,11 @@ def table(frame: Any, target: str, weight: str | None = None) -> Batch:
     return Batch(x, y) if weight is None else Batch(x, y, numbers(weight))
 
 
-def as_batches(data: Any, rows: int = 256, seed: int = 0) -> Batches:
+def as_batches(data: Any, batch_size: int = 256, seed: int = 0) -> Batches:
     """Batches of whatever was given: of columns in memory, or of an iterable of them.
 
     A pair (x, y), a triple (x, y, weight) or any other tree of arrays is one table, cut
-    into batches of `rows`; anything else that can be iterated over gives batches.
+    into batches of `batch_size`; anything else that can be iterated over gives batches.
     """
     if isinstance(data, Batches):
         return data
@@ -315,7 +322,7 @@ def as_batches(data: Any, rows: int = 256, seed: int = 0) -> Batches:
     is_tree = isinstance(data, tuple | dict | np.ndarray | jax.Array)
     if not is_tree and isinstance(data, Iterable):
         return Iterated(data)
-    return Arrays(as_batch(data), rows, seed)
+    return Arrays(as_batch(data), batch_size, seed)
 
 
 def check_share(process: int, processes: int) -> None:

@@ -72,7 +72,7 @@ class Parquet:
         data: str | os.PathLike[str] | Sequence[Any] | Lake,
         target: str,
         inputs: Sequence[str] | None = None,
-        rows: int = 1024,
+        batch_size: int = 1024,
         seed: int = 0,
         *,
         schema: Schema | None = None,
@@ -85,7 +85,11 @@ class Parquet:
         dtype: Any = np.float64,
     ):
         self.lake = data if isinstance(data, Lake) else Lake(data)
-        for name, value in {"rows": rows, "shards": shards, "pool": pool}.items():
+        for name, value in {
+            "batch_size": batch_size,
+            "shards": shards,
+            "pool": pool,
+        }.items():
             if not isinstance(value, int | np.integer) or value < 1:
                 raise InputError(f"{name} is {value!r}; it should be at least 1")
         self.schema = schema or _plain(self.lake, target, inputs)
@@ -93,26 +97,28 @@ class Parquet:
         self.target, self.seed, self.pool = target, seed, int(pool)
         self.total, self.whole = self.lake.total, whole
         self.shards = _shards(self.lake, int(shards))
-        self.rows = min(int(rows), self.total // self.shards * self.shards)
-        if self.rows % self.shards:
-            near = max(1, round(self.rows / self.shards)) * self.shards
+        self.batch_size = min(int(batch_size), self.total // self.shards * self.shards)
+        if self.batch_size % self.shards:
+            near = max(1, round(self.batch_size / self.shards)) * self.shards
             raise InputError(
-                f"rows is {rows}, which {self.shards} shards cannot give equally; use "
-                f"rows={near}, or other shards"
+                f"batch_size is {batch_size}, which {self.shards} shards cannot give "
+                f"equally; use batch_size={near}, or other shards"
             )
         self.centre, self.scale, self.encode = centre, scale, encode
         self.dtype = np.dtype(dtype)
-        self.plan = Plan(self.lake.rows, self.shards, self.rows, self.pool, seed)
+        self.plan = Plan(self.lake.rows, self.shards, self.batch_size, self.pool, seed)
         self._mine = range(self.shards)
         self._forget()
         self._warn()
 
     @property
     def fraction(self) -> float:
-        return self.rows / self.total
+        """The part of the data that a batch holds."""
+        return self.batch_size / self.total
 
     @property
     def num_data(self) -> float:
+        """How much all rows count together."""
         return float(self.total if self.whole is None else self.whole)
 
     @property
@@ -149,6 +155,7 @@ class Parquet:
         return scaled
 
     def take(self, step: int, number: int) -> Batch:
+        """The batches of `number` steps from `step` on, stacked."""
         cut = self.plan.cut
         begin, end = step * cut, (step + number) * cut
         parts = [self._shard(shard, begin, end) for shard in self._mine]
@@ -166,7 +173,7 @@ class Parquet:
         kind = None if self.reader.is_text else self.dtype
         y = together([part.y for part in parts], kind)
         y = y if self.encode is None else self.encode(y)
-        weight = np.full(y.shape[:2], self.total / self.rows, self.dtype)
+        weight = np.full(y.shape[:2], self.total / self.batch_size, self.dtype)
         if any(part.is_whole is not None for part in parts):
             weight *= together([_marked(part) for part in parts], self.dtype)
         return Batch(x, y, weight)
@@ -245,7 +252,7 @@ class Parquet:
                 InputWarning,
                 stacklevel=3,
             )
-        ratio = noise(self.lake, self.target, self.rows, self.shards * self.pool)
+        ratio = noise(self.lake, self.target, self.batch_size, self.shards * self.pool)
         if ratio > NOISIER:
             warnings.warn(
                 f"the table looks sorted: the mean target of a batch is {ratio:.1f} "

@@ -51,6 +51,7 @@ class Dataset:
 
     @property
     def file_name(self) -> str:
+        """The name of its file in the folder of data sets."""
         return self.file or f"{self.name}.parquet"
 
     @property

@@ -133,6 +133,7 @@ class AbstractDistribution(eqx.Module, Generic[T]):
 
 
 def is_distribution(node: Any) -> bool:
+    """Whether a node of a tree is a distribution."""
     return isinstance(node, AbstractDistribution)
 
 

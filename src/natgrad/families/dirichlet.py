@@ -1,4 +1,4 @@
-"""Dirichlet distributions: Concentration, MeanTotal."""
+"""Dirichlet distributions: Concentrations, MeanTotal."""
 
 import abc
 
@@ -37,7 +37,7 @@ class AbstractDirichlet(AbstractImplicit[Vector]):
         return jax.random.dirichlet(key, alpha, shape + alpha.shape[:-1], alpha.dtype)
 
 
-class Concentration(AbstractDirichlet):
+class Concentrations(AbstractDirichlet):
     """Coordinates α."""
 
     concentration: AbstractPositive
@@ -45,8 +45,8 @@ class Concentration(AbstractDirichlet):
     def concentrations(self) -> Vector:
         return self.concentration.value()
 
-    def at_natural(self, theta: Vector) -> "Concentration":
-        return Concentration(self.concentration.at(theta + 1))
+    def at_natural(self, theta: Vector) -> "Concentrations":
+        return Concentrations(self.concentration.at(theta + 1))
 
 
 class MeanTotal(AbstractDirichlet):

@@ -1,6 +1,5 @@
 """Sparse Gaussian processes, a client of the core."""
 
-from natgrad.data.batch import Batch as Batch
 from natgrad.gp import (
     inducing as inducing,
     kernels as kernels,
@@ -28,10 +27,8 @@ from natgrad.gp.sites import (
     with_sites as with_sites,
 )
 from natgrad.gp.sparse import (
-    Projection as Projection,
     SparseGP as SparseGP,
     elbo as elbo,
-    projected_elbo as projected_elbo,
 )
 from natgrad.gp.start import start as start
 from natgrad.gp.steps import alternating as alternating

@@ -30,6 +30,8 @@ from natgrad.train.watch import Clock, Signals
 from natgrad.triangular import Matrix, Vector, eye_like, inverse_upper
 
 
+__all__ = ["Hyperparameters", "evidence", "fit", "solved"]
+
 MOST_ROWS = 1000
 """A step costs their number cubed: of so many, some tenths of a second."""
 

@@ -56,7 +56,7 @@ def to_onnx(predictor: Predictor, path: str | os.PathLike[str]) -> None:
         from natgrad.gp.onnx_graph import onnx_model
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "to_onnx needs the package onnx; pip install natgrad[onnx]"
+            'to_onnx needs the package onnx: pip install "natgrad[onnx]"'
         ) from error
     program = _program(predictor)
     text = f"{_title(predictor)} {_about(predictor, program)}"

@@ -33,17 +33,17 @@ def fit(
     *,
     held_out: Any = None,
     rule: Rule | None = None,
-    rows: int = 256,
+    batch_size: int = 256,
     seed: int = 0,
     **options: Any,
 ) -> Fitted:
     """Trains a model on data, with nothing to set.
 
     `data` is a pair (x, y) or a triple (x, y, weight) of arrays or frames, of which
-    batches have `rows` rows; or an iterable of batches. `held_out` is another such
-    pair: the mean log density of its targets is shown, and the parameters that were
-    best on it are returned. `rule` is how a step is taken; left out, it is a guarded
-    natural step on q and then annealed Adam on the hyperparameters.
+    batches have `batch_size` rows; or an iterable of batches. `held_out` is another
+    such pair: the mean log density of its targets is shown, and the parameters that
+    were best on it are returned. `rule` is how a step is taken; left out, it is a
+    guarded natural step on q and then annealed Adam on the hyperparameters.
 
     `options` are those of `natgrad.train.run`: `steps` or `minutes`, `patience`, `log`,
     `checkpoint`, `resume`, `progress` and so on.
@@ -53,7 +53,7 @@ def fit(
             f"the model is a {type(model).__name__}; it should be a SparseGP, such as "
             "start(x, likelihood) makes"
         )
-    batches = as_batches(data, rows, seed)
+    batches = as_batches(data, batch_size, seed)
     if isinstance(batches, Arrays):
         check(model, batches.columns, "data")
     elif isinstance(batches, Iterated):

@@ -16,6 +16,8 @@ from natgrad.errors import InputError, InputWarning
 from natgrad.gp.foreign import as_kernel
 
 
+__all__ = ["greedy", "k_means", "random"]
+
 SAMPLE = 50_000
 """How many rows the centres are sought among."""
 

@@ -21,15 +21,7 @@ from natgrad.gp.distances import (
     matern52,
     squared_distance,
 )
-from natgrad.gp.parameters import Numbers, as_logs
-
-
-def _check(name: str, weight: Array, x: Array) -> None:
-    if weight.ndim and weight.shape != x.shape[1:]:
-        raise InputError(
-            f"{name} has shape {list(weight.shape)}, but x has {x.shape[1]} columns; "
-            f"it should be one number, or one for each column"
-        )
+from natgrad.gp.parameters import Numbers, as_logs, check_columns
 
 
 class AbstractKernel(eqx.Module):
@@ -92,10 +84,12 @@ class AbstractStationary(AbstractKernel):
 
     @property
     def lengthscale(self) -> Array:
+        """ℓ: how far apart inputs must be to differ."""
         return jnp.exp(self.log_lengthscale)
 
     @property
     def variance(self) -> Array:
+        """σ², that of the function at any point."""
         return jnp.exp(self.log_variance)
 
     @abc.abstractmethod
@@ -103,7 +97,7 @@ class AbstractStationary(AbstractKernel):
         """The kernel, from r²."""
 
     def __call__(self, x: Rows, z: Others) -> Gram:
-        _check("lengthscale", self.log_lengthscale, x)
+        check_columns("lengthscale", self.log_lengthscale, x)
         weight = jnp.exp(-2 * self.log_lengthscale)
         return self.of_squared_distance(squared_distance(x, z, weight))
 
@@ -167,6 +161,7 @@ class RationalQuadratic(AbstractStationary):
 
     @property
     def alpha(self) -> Array:
+        """α: the smaller, the more lengthscales are mixed."""
         return jnp.exp(self.log_alpha)
 
     def of_squared_distance(self, squared: Gram) -> Gram:
@@ -187,14 +182,15 @@ class Periodic(AbstractStationary):
 
     @property
     def period(self) -> Array:
+        """p, after which the function repeats itself."""
         return jnp.exp(self.log_period)
 
     def of_squared_distance(self, squared: Gram) -> Gram:
         return self.variance * jnp.exp(-squared / 2)
 
     def __call__(self, x: Rows, z: Others) -> Gram:
-        _check("lengthscale", self.log_lengthscale, x)
-        _check("period", self.log_period, x)
+        check_columns("lengthscale", self.log_lengthscale, x)
+        check_columns("period", self.log_period, x)
         weight = jnp.exp(-2 * self.log_lengthscale)
         if weight.ndim:
             weight = jnp.concatenate([weight, weight])
@@ -220,10 +216,11 @@ class Linear(AbstractKernel):
 
     @property
     def variance(self) -> Array:
+        """σ², that of the slopes."""
         return jnp.exp(self.log_variance)
 
     def __call__(self, x: Rows, z: Others) -> Gram:
-        _check("variance", self.log_variance, x)
+        check_columns("variance", self.log_variance, x)
         return inner(x, z, self.variance)
 
     def diag(self, x: Rows) -> Float[Array, " N"]:
@@ -255,18 +252,21 @@ class Polynomial(AbstractKernel):
 
     @property
     def lengthscale(self) -> Array:
+        """ℓ, the unit of the inputs."""
         return jnp.exp(self.log_lengthscale)
 
     @property
     def variance(self) -> Array:
+        """σ², by which all of it is multiplied."""
         return jnp.exp(self.log_variance)
 
     @property
     def offset(self) -> Array:
+        """c, which brings in the lower degrees."""
         return jnp.exp(self.log_offset)
 
     def __call__(self, x: Rows, z: Others) -> Gram:
-        _check("lengthscale", self.log_lengthscale, x)
+        check_columns("lengthscale", self.log_lengthscale, x)
         product = inner(x, z, jnp.exp(-2 * self.log_lengthscale))
         return self.variance * (product + self.offset) ** self.degree
 
@@ -286,6 +286,7 @@ class Constant(AbstractKernel):
 
     @property
     def variance(self) -> Array:
+        """σ², that of the constant."""
         return jnp.exp(self.log_variance)
 
     def __call__(self, x: Rows, z: Others) -> Gram:

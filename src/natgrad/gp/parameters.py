@@ -34,3 +34,12 @@ def as_logs(name: str, value: Numbers, is_list: bool = False) -> Float[Array, ".
         if not (np.isfinite(concrete) & (concrete > 0)).all():
             raise InputError(f"{name} is {value}; it should be positive and finite")
     return jnp.log(array)
+
+
+def check_columns(name: str, weight: Array, x: Array) -> None:
+    """Raises unless a parameter is one number, or one for each column."""
+    if weight.ndim and weight.shape != x.shape[1:]:
+        raise InputError(
+            f"{name} has shape {list(weight.shape)}, but x has {x.shape[1]} columns; "
+            f"it should be one number, or one for each column"
+        )

@@ -15,6 +15,8 @@ from natgrad.gp.inducing import k_means
 from natgrad.gp.sparse import SparseGP
 
 
+__all__ = ["ENOUGH", "enough", "unseen"]
+
 ENOUGH = 0.01
 """Nats per datum that more inducing inputs may still be worth."""
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from natgrad.data.source import as_array
 from natgrad.errors import InputError
-from natgrad.gp.inducing import k_means
+from natgrad.gp.inducing import SAMPLE, k_means
 from natgrad.gp.kernels import Matern52
 from natgrad.gp.likelihoods import AbstractLikelihood
 from natgrad.gp.sparse import SparseGP
@@ -42,6 +42,7 @@ def start(
     if kernel is None:
         kernel = Matern52(np.full(x.shape[1], np.sqrt(x.shape[1])), 2.0)
     if inducing is None:
-        inducing = min(max(len(x) // ROWS_EACH, LEAST), MOST)
+        distinct = len(np.unique(x[:SAMPLE], axis=0))
+        inducing = min(max(len(x) // ROWS_EACH, LEAST), MOST, distinct)
     z = k_means(x, min(inducing, len(x)), seed)
     return SparseGP(kernel, likelihood, jnp.asarray(z), mean=mean)

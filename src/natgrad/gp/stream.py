@@ -17,6 +17,8 @@ from natgrad.train.loop import run
 from natgrad.train.rules import Rule, all_finite, kept_unless
 
 
+__all__ = ["absorb"]
+
 STEPS = 20
 """Natural steps on each piece; where the likelihood is Gaussian, one would do."""
 

@@ -53,7 +53,7 @@ def axes(ax: Any = None) -> Any:
         from matplotlib import pyplot
     except ImportError as error:
         raise ImportError(
-            "pictures need Matplotlib; install it with: pip install 'natgrad[plot]'"
+            'pictures need Matplotlib: pip install "natgrad[plot]"'
         ) from error
     with pyplot.rc_context(STYLE):
         return pyplot.subplots(figsize=(6.4, 4.2), layout="constrained")[1]

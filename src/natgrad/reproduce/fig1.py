@@ -15,6 +15,7 @@ from jax.flatten_util import ravel_pytree
 
 import natgrad
 from natgrad import gp
+from natgrad.data import Batch
 from natgrad.families import gaussian
 from natgrad.linalg import Sqrt
 from natgrad.reproduce import style
@@ -45,7 +46,7 @@ def bound(q: Any) -> Any:
     y = jnp.ones(5).at[1].set(0.0)
     kernel, at = gp.kernels.Matern52(1.5, 4.0), jnp.zeros((1, 1))
     model = gp.SparseGP(kernel, gp.likelihoods.Bernoulli(), at, q)
-    return gp.elbo(model, gp.Batch(x, y))
+    return gp.elbo(model, Batch(x, y))
 
 
 def moments(q: Any) -> tuple[Any, Any]:

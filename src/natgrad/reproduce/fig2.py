@@ -15,8 +15,8 @@ import numpy as np
 import optax
 
 import natgrad
-from natgrad import gp
 from natgrad.families import gaussian
+from natgrad.gp.sparse import projected_elbo
 from natgrad.linalg import Full, Log, Sqrt
 from natgrad.reproduce import style
 from natgrad.reproduce.problems import problem
@@ -63,7 +63,7 @@ def run(config: Config) -> Columns:
 
     def loss(q: Any) -> Any:
         there = eqx.tree_at(lambda model: model.posterior, model, q)
-        return -gp.projected_elbo(there, rows, data)
+        return -projected_elbo(there, rows, data)
 
     columns: Columns = {
         "iteration": [0],

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from natgrad import datasets, gp
+from natgrad.data import Batch
 from natgrad.datasets.splits import (
     Split,
     split,
@@ -38,8 +39,8 @@ class Problem(NamedTuple):
     """A model to train, the rows to train it on, and the rows to test it on."""
 
     model: gp.SparseGP
-    data: gp.Batch
-    test: gp.Batch
+    data: Batch
+    test: Batch
 
 
 @functools.lru_cache(maxsize=1)
@@ -53,7 +54,7 @@ def problem(
     set the first rows may do, so many to learn from and so many to test on. The runs
     of a figure that share a problem follow each other, and it is kept for them.
     """
-    x, y = datasets.load(name, as_frame=False)
+    x, y = datasets.load(name)
     rows = split(name, np.asarray(x, float), np.asarray(y, float), number)
     rows = Split(*(part[:limit] for part in rows))
     rows = _with_targets(rows, likelihood)
@@ -66,7 +67,7 @@ def problem(
     )
     inducing = k_means(rows.x, INDUCING, number)
     model = gp.SparseGP(kernel, LIKELIHOODS[likelihood](), jnp.asarray(inducing))
-    batch = lambda x, y: gp.Batch(jnp.asarray(x), jnp.asarray(y))
+    batch = lambda x, y: Batch(jnp.asarray(x), jnp.asarray(y))
     return Problem(model, batch(rows.x, rows.y), batch(rows.x_test, rows.y_test))
 
 

@@ -12,7 +12,7 @@ import optax
 
 import natgrad
 from natgrad import gp
-from natgrad.data.source import Arrays
+from natgrad.data import Arrays, Batch
 from natgrad.gp.fit import default_rule
 from natgrad.reproduce.problems import Problem, problem
 from natgrad.reproduce.store import Columns, Config
@@ -134,7 +134,7 @@ def trace(made: Problem, rule: Rule, told: Run) -> Columns:
     return columns
 
 
-def _on_test_rows(model: Any, test: gp.Batch) -> dict[str, float]:
+def _on_test_rows(model: Any, test: Batch) -> dict[str, float]:
     """The mean log density, and the share of wrong classes where there are some."""
     predictor = gp.condition(model)
     found = {"test": float(np.mean(predictor.log_density(test.x, test.y)))}
@@ -160,18 +160,18 @@ def _advance(
     return jax.lax.fori_loop(begin, end, body, (model, state, jnp.zeros((), int)))
 
 
-def _chunks(data: gp.Batch) -> tuple[gp.Batch, Any]:
+def _chunks(data: Batch) -> tuple[Batch, Any]:
     """All rows in pieces of one shape, filled up with rows of weight 0."""
     total, size = len(data.y), min(CHUNK, len(data.y))
     short = -total % size
     fill = lambda leaf: np.concatenate([leaf, np.repeat(leaf[:1], short, axis=0)])
     cut = lambda leaf: fill(np.asarray(leaf)).reshape(-1, size, *leaf.shape[1:])
     weight = np.append(np.ones(total), np.zeros(short)).reshape(-1, size)
-    return gp.Batch(cut(data.x), cut(data.y), weight), total
+    return Batch(cut(data.x), cut(data.y), weight), total
 
 
 @jax.jit
-def _bound(model: Any, rows: gp.Batch, total: Any) -> Any:
+def _bound(model: Any, rows: Batch, total: Any) -> Any:
     """The evidence bound of all rows, a chunk at a time."""
     bounds = jax.lax.map(lambda batch: gp.elbo(model, batch), rows)
     return bounds.sum() + (len(bounds) - 1) * model.prior_kl()

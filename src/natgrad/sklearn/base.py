@@ -222,7 +222,7 @@ class BaseGP(BaseEstimator):
                 return None, tried
             if is_all or tried.history.reason == "interrupted":
                 return best, tried
-            return enough(tried.params, data.columns, data.rows, seed), tried
+            return enough(tried.params, data.columns, data.batch_size, seed), tried
 
     def _tried(
         self, starts: list[gp.SparseGP], data: Arrays, seed: int
@@ -291,6 +291,8 @@ class BaseGP(BaseEstimator):
                 ConvergenceWarning,
                 stacklevel=5,
             )
+        elif history.reason != exact.CONVERGED:
+            self.message_ += ", and the bound rises no more"
 
     def _check_parameters(self) -> None:
         if isinstance(self.kernel, str) and self.kernel not in KERNELS:

@@ -65,7 +65,7 @@ def _lengthscales(estimator: Any) -> list[tuple[str, str]]:
         return []
     names, lengths = feature_names(estimator), estimator.lengthscales_
     order = np.argsort(lengths / estimator.x_scale_, kind="stable")[:SHOWN]
-    shown = [(f"  lengthscale of {names[i]}", f"{lengths[i]:.3g}") for i in order]
+    shown = [(f"  lengthscale of {names[i]}", _short(lengths[i])) for i in order]
     left = len(names) - len(shown)
     return shown + ([("", f"and {left} longer")] if left else [])
 
@@ -89,7 +89,13 @@ def _noise(estimator: Any) -> list[tuple[str, str]]:
     if name not in kinds:
         return []
     label, value = kinds[name]
-    return [(label, f"{float(value()):.3g}")]
+    return [(label, _short(float(value())))]
+
+
+def _short(value: float) -> str:
+    """Three digits, and zeros rather than an exponent where these are few."""
+    text = f"{value:.3g}"
+    return f"{float(text):,.0f}" if 1000 <= abs(value) < 1e7 else text
 
 
 def _elided(names: Any) -> str:

@@ -4,8 +4,6 @@ from natgrad.train.deterministic import lbfgs as lbfgs, line_search as line_sear
 from natgrad.train.history import History as History, Record as Record
 from natgrad.train.loop import (
     Fitted as Fitted,
-    State as State,
-    fit as fit,
     run as run,
 )
 from natgrad.train.rules import Rule as Rule, in_turn as in_turn

@@ -65,6 +65,7 @@ class History:
         beside.replace(self.path)
 
     def add(self, record: Record) -> None:
+        """Appends a record, to the file too."""
         self.records.append(record)
         if self.path is not None and self.is_writer:
             try:
@@ -124,8 +125,12 @@ class History:
         `axes` are two of Matplotlib's; left out, a figure is made. Returns them.
         """
         if axes is None:
-            from matplotlib import pyplot
-
+            try:
+                from matplotlib import pyplot
+            except ImportError as error:
+                raise ImportError(
+                    'a picture needs Matplotlib: pip install "natgrad[plot]"'
+                ) from error
             _, axes = pyplot.subplots(
                 2, 1, sharex=True, height_ratios=[3, 1], layout="constrained"
             )

@@ -53,7 +53,7 @@ def fit(
     data: Any,
     *,
     optimizer: optax.GradientTransformation | Sequence[Any] | None = None,
-    rows: int = 256,
+    batch_size: int = 256,
     seed: int = 0,
     **options: Any,
 ) -> Fitted:
@@ -61,7 +61,7 @@ def fit(
 
     `loss(params, batch)` is in nats, of all the data: minus the evidence bound,
     estimated from a batch; it may take a `key` too, which is new at each step. `data`
-    is a tree of columns, such as (x, y), of which batches have `rows` rows, or an
+    is a tree of columns, such as (x, y), of which batches have `batch_size` rows, or an
     iterable of batches. On several devices each has a part of a batch, and the loss of
     a batch should be the mean of those of its parts. Left out, `optimizer` is a guarded
     natural step on the distributions and then annealed Adam on the rest; several are
@@ -69,7 +69,7 @@ def fit(
 
     `options` are those of `run`.
     """
-    batches = as_batches(data, rows, seed)
+    batches = as_batches(data, batch_size, seed)
     if optimizer is None:
         rule = default_rule(loss, params, batches.fraction)
     elif isinstance(optimizer, optax.GradientTransformation):
@@ -243,7 +243,7 @@ def _devices(
     rule: Rule, loss: Loss | None, params: Any, batches: Batches, latents: int
 ) -> Devices:
     """All devices, if the loss can be shared out to them."""
-    devices = devices_for(getattr(batches, "rows", None), latents)
+    devices = devices_for(getattr(batches, "batch_size", None), latents)
     if devices.across.number == 1 or rule.is_shareable or loss is None:
         return devices
     why = unlike_parts(loss, params, batches)

@@ -48,6 +48,7 @@ class Gaussian(AbstractLikelihood):
 
     @property
     def variance(self) -> Scalar:
+        """σ², that of the noise."""
         return jnp.exp(self.log_variance)
 
     @property
@@ -140,6 +141,7 @@ class StudentT(AbstractQuadrature):
 
     @property
     def scale(self) -> Scalar:
+        """σ; the deviation of the noise is larger."""
         return jnp.exp(self.log_scale)
 
     def log_prob(self, f: Scalar, y: Target) -> Scalar:
@@ -207,6 +209,7 @@ class Gamma(AbstractQuadrature):
 
     @property
     def shape(self) -> Scalar:
+        """The larger, the less y varies about its mean."""
         return jnp.exp(self.log_shape)
 
     @property
@@ -267,6 +270,7 @@ class Beta(AbstractQuadrature):
 
     @property
     def scale(self) -> Scalar:
+        """s: the larger, the less y varies about its mean."""
         return jnp.exp(self.log_scale)
 
     @property

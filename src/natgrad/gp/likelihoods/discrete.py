@@ -125,6 +125,7 @@ class Ordinal(AbstractQuadrature):
 
     @property
     def scale(self) -> Scalar:
+        """σ, the deviation of the noise on f."""
         return jnp.exp(self.log_scale)
 
     @property
@@ -133,6 +134,7 @@ class Ordinal(AbstractQuadrature):
 
     @property
     def classes(self) -> int:
+        """How many classes there are."""
         return self.edges.values().size + 1
 
     def log_prob(self, f: Scalar, y: Target) -> Scalar:
@@ -232,6 +234,7 @@ class NegativeBinomial(AbstractQuadrature):
 
     @property
     def dispersion(self) -> Scalar:
+        """a; with none it would be a Poisson distribution."""
         return jnp.exp(self.log_dispersion)
 
     @property

@@ -1,0 +1,62 @@
+"""How many bicycles are hired in each hour of the day?
+
+Two years of hourly hires in Washington, D.C. They are counts, and vary far more than
+a Poisson law allows: on one morning there is a street fair, on another it is icy. A
+negative binomial law learns by how much.
+"""
+
+import argparse
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from natgrad import datasets
+from natgrad.sklearn import GPRegressor
+
+
+INPUTS = ["hr", "workingday", "temp"]
+TOLERANCE = 0.05  # 290 hours are tested, and one more of them is 0.003
+
+
+def main(out: Path) -> None:
+    table, hires = datasets.load("bike", as_frame=True)
+    rows = datasets.split("bike", table[INPUTS].to_numpy(), hires.to_numpy())
+    test, seen = rows.x_test[::6], rows.y_test[::6]
+    models, inside = {}, {}
+    for name in ("negative-binomial", "poisson"):
+        model = GPRegressor(name, n_inducing=60, max_iter=300, verbose=False)
+        models[name] = model.fit(rows.x, rows.y)
+        low, high = model.predict(test, quantiles=[0.05, 0.95]).T
+        inside[name] = np.mean((low <= seen) & (seen <= high))
+        print(f"{name}: {inside[name]:.3f} of hours in their 90 % interval")
+
+    hours = np.arange(24)
+    figure, axes = plt.subplots(1, 2, figsize=(7.2, 3.8), sharey=True)
+    for ax, is_working, day in zip(axes, (1, 0), ("working", "free"), strict=True):
+        own = rows.x[:, 1] == is_working
+        usual = np.median(rows.x[own, 2])
+        at = np.stack([hours, np.full(24, is_working), np.full(24, usual)], 1)
+        for name, colour in (("negative-binomial", "#0072B2"), ("poisson", "#D55E00")):
+            low, middle, high = models[name].predict(at, quantiles=[0.05, 0.5, 0.95]).T
+            bars = {"color": colour, "alpha": 0.25, "lw": 0, "step": "mid"}
+            ax.fill_between(hours, low, high, label=f"90 %, {name}", **bars)
+        ax.step(hours, middle, where="mid", color="#D55E00", lw=1)
+        some = np.flatnonzero(own)[::20]
+        ax.scatter(rows.x[some, 0], rows.y[some], s=5, color="0.2", alpha=0.4, lw=0)
+        ax.set(xlabel=f"hour of a {day} day", xticks=range(0, 24, 6))
+    axes[0].set(ylabel="bicycles hired in the hour", ylim=(0, 1000))
+    axes[1].legend(loc="upper left")
+    held = {name: f"{100 * share:.0f} %" for name, share in inside.items()}
+    figure.suptitle(
+        f"Intervals of 90 % hold {held['poisson']} of new hours (Poisson) "
+        f"or {held['negative-binomial']} (negative binomial)",
+        fontsize=11,
+    )
+    plt.savefig(out)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("bike_hires.png"))
+    main(parser.parse_args().out)

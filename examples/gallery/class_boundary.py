@@ -1,0 +1,48 @@
+"""Where does one class end and the other begin?
+
+The banana set: 5,300 points in the plane, of two classes that wind around each other.
+No straight line divides them. The estimator is asked for nothing but its length; the
+dashed lines are where one class has 90 %, and between them it says that it is unsure.
+"""
+
+import argparse
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+
+from natgrad import datasets, plot
+from natgrad.sklearn import GPClassifier
+
+
+def main(out: Path) -> None:
+    x, y = datasets.load("banana")
+    rows = datasets.split("banana", x, y)
+    model = GPClassifier(n_inducing=50, max_iter=600, verbose=False)
+    model.fit(rows.x, rows.y)
+    line = LogisticRegression().fit(rows.x, rows.y)
+
+    shares = model.predict_proba(rows.x_test)
+    is_wrong = model.predict(rows.x_test) != rows.y_test
+    is_sure = shares.max(1) > 0.9
+    error, straight = is_wrong.mean(), np.mean(line.predict(rows.x_test) != rows.y_test)
+    print(f"error of the Gaussian process: {error:.3f}")
+    print(f"error of a straight line: {straight:.3f}")
+    print(f"error where it is 90 % sure: {is_wrong[is_sure].mean():.3f}")
+
+    figure, ax = plt.subplots(figsize=(6.4, 4.6))
+    plot.boundary(model, rows.x_test, rows.y_test, ax=ax)
+    ax.set(xlabel="first input", ylabel="second input")
+    figure.suptitle(
+        f"{100 * error:.0f} % of new points are on the wrong side; "
+        f"of a straight line it is {100 * straight:.0f} %",
+        fontsize=11,
+    )
+    plt.savefig(out)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("class_boundary.png"))
+    main(parser.parse_args().out)

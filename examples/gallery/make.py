@@ -1,0 +1,222 @@
+"""Runs the scripts of the gallery, and writes its pages and pictures.
+
+    python examples/gallery/make.py                      all of them
+    python examples/gallery/make.py contours humidity    some, and the index
+    python examples/gallery/make.py --check              whether all is as the pages say
+
+A check writes nothing. It fails if a script fails or warns, or if it prints another
+number than its page: by more than 2 %, or the TOLERANCE that the script itself states.
+"""
+
+import argparse
+import ast
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from PIL import Image
+
+
+HERE = Path(__file__).resolve().parent
+PAGES = HERE.parents[1] / "docs" / "gallery"
+SECTIONS = {
+    "Numbers": [
+        "robust_regression",
+        "motorcycle",
+        "concrete_strength",
+        "yacht_resistance",
+        "humidity",
+        "bike_hires",
+        "weekly_rhythm",
+    ],
+    "Classes and marks": [
+        "class_boundary",
+        "calibrated_diagnosis",
+        "wine_quality",
+        "wrong_labels",
+        "misread_digits",
+    ],
+    "Many rows": ["flight_delays", "later_rows"],
+    "How it works": ["contours", "naval_bounds"],
+}
+NAMES = [name for names in SECTIONS.values() for name in names]
+OPENING = """# Gallery
+
+Questions that are asked of real data. Each page has the picture, the numbers and the
+whole script; `python examples/gallery/make.py` makes them all. The data sets are those
+of `natgrad datasets`, or come with natgrad or scikit-learn.
+"""
+TOLERANCE = 0.02
+LARGE = 75_000  # bytes, from which on a picture has to do with 256 colours
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+# One thread each: two scripts on two cores would fight, and sums differ by threads.
+SETTINGS = {
+    "MATPLOTLIBRC": str(HERE / "matplotlibrc"),
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
+}
+
+
+class Run(NamedTuple):
+    """What a script has done, in seconds of a core; no `problem` is an empty one."""
+
+    name: str
+    printed: str
+    seconds: float
+    problem: str
+
+
+def source(name: str) -> str:
+    return (HERE / f"{name}.py").read_text("utf-8")
+
+
+def docstring(name: str) -> tuple[str, str]:
+    """The question of a script, and what it says besides."""
+    question, _, rest = (ast.get_docstring(ast.parse(source(name))) or "").partition(
+        "\n"
+    )
+    return question, rest.strip()
+
+
+def picture(name: str) -> str:
+    """The file name that a script gives its picture."""
+    return re.findall(r'default=Path\("(.+?)"\)', source(name))[0]
+
+
+def tolerance(name: str) -> float:
+    stated = re.search(r"^TOLERANCE = ([\d.]+)", source(name), re.MULTILINE)
+    return float(stated[1]) if stated else TOLERANCE
+
+
+def run(name: str, folder: Path) -> Run:
+    """Runs a script in a process of its own; its picture goes into the folder."""
+    command = [sys.executable, HERE / f"{name}.py", "--out", folder / picture(name)]
+    settings = {**os.environ, **SETTINGS}
+    settings.pop("JAX_COMPILATION_CACHE_DIR", None)  # a reader has none of it yet
+    with tempfile.TemporaryFile("w+") as words, tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(command, stdout=words, stderr=errors, env=settings)
+        # Not by the clock, which other work on the machine makes run fast.
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        printed, complaint = (read(file) for file in (words, errors))
+    problem = ""
+    if process.returncode or "Warning" in complaint:
+        problem = f"left with code {process.returncode}\n{complaint}"
+    return Run(name, printed, used.ru_utime + used.ru_stime, problem)
+
+
+def read(file: IO[str]) -> str:
+    file.seek(0)
+    return file.read().strip()
+
+
+def difference(name: str, printed: str, stored: str) -> str:
+    """What is not as it was, beyond the tolerance; empty if nothing."""
+    if NUMBER.sub("", printed) != NUMBER.sub("", stored):
+        return f"printed other words:\n{printed}\nand not:\n{stored}"
+    for now, then in zip(NUMBER.findall(printed), NUMBER.findall(stored), strict=True):
+        # A number is as exact as it is printed.
+        last = 0.5 * 10.0 ** -len(then.partition(".")[2])
+        if abs(float(now) - float(then)) > tolerance(name) * abs(float(then)) + last:
+            return f"printed {now} and not {then}, in:\n{printed}"
+    return ""
+
+
+def shrunk(path: Path) -> None:
+    """A picture in fewer bytes, and a small one of it for the index."""
+    image = Image.open(path)
+    if path.suffix == ".gif":
+        image.seek(getattr(image, "n_frames", 1) - 1)
+    colours = image.convert("RGB")
+    if path.suffix == ".png" and path.stat().st_size > LARGE:
+        colours.quantize(256).save(path, optimize=True)
+    colours.thumbnail((320, 240), Image.Resampling.LANCZOS)
+    # All of one shape, so that the cards of a row are equally high.
+    card = Image.new("RGB", (320, 210), "white")
+    card.paste(colours, ((320 - colours.width) // 2, (210 - colours.height) // 2))
+    (path.parent / "small").mkdir(exist_ok=True)
+    card.quantize(64).save(path.parent / "small" / f"{path.stem}.png", optimize=True)
+
+
+def page(done: Run) -> str:
+    question, text = docstring(done.name)
+    return f"""# {question}
+
+{text}
+
+![{question}]({picture(done.name)})
+
+It prints, after {done.seconds:.0f} seconds of one core:
+
+```text
+{done.printed}
+```
+
+```{{literalinclude}} ../../examples/gallery/{done.name}.py
+:language: python
+```
+"""
+
+
+def stored(name: str) -> str:
+    """What a script has printed, by its page."""
+    text = (PAGES / f"{name}.md").read_text("utf-8")
+    return re.findall(r"```text\n(.*?)\n```", text, re.DOTALL)[0]
+
+
+def index() -> str:
+    parts = [OPENING]
+    for section, names in SECTIONS.items():
+        parts.append(f"\n## {section}\n\n````{{grid}} 1 2 3 3\n:gutter: 3\n")
+        for name in names:
+            parts.append(
+                f"\n```{{grid-item-card}} {docstring(name)[0]}\n"
+                f":img-top: small/{name}.png\n:link: {name}\n:link-type: doc\n```\n"
+            )
+        parts.append("````\n")
+    return "".join(
+        [*parts, "\n```{toctree}\n:hidden:\n\n", "\n".join(NAMES), "\n```\n"]
+    )
+
+
+def main(names: list[str], jobs: int, is_check: bool) -> int:
+    PAGES.mkdir(parents=True, exist_ok=True)
+    problems = 0
+    with tempfile.TemporaryDirectory() as other, ThreadPoolExecutor(jobs) as pool:
+        folder = Path(other) if is_check else PAGES
+        for done in pool.map(lambda name: run(name, folder), names):
+            problem = done.problem
+            if not problem and is_check:
+                problem = difference(done.name, done.printed, stored(done.name))
+            elif not problem:
+                shrunk(PAGES / picture(done.name))
+                (PAGES / f"{done.name}.md").write_text(page(done), "utf-8")
+            problems += bool(problem)
+            print(
+                f"{done.name:22s}{done.seconds:5.0f} s  {problem or 'good'}", flush=True
+            )
+    if not is_check:
+        (PAGES / "index.md").write_text(index(), "utf-8")
+    return problems
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", help="of scripts; all, if none is given")
+    parser.add_argument("--jobs", type=int, default=2, help="scripts at a time")
+    parser.add_argument(
+        "--check", action="store_true", help="run, compare, write nothing"
+    )
+    arguments = parser.parse_args()
+    unknown = set(arguments.names) - set(NAMES)
+    if unknown:
+        parser.error(f"no script {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    sys.exit(main(arguments.names or NAMES, arguments.jobs, arguments.check) > 0)

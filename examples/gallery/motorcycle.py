@@ -1,0 +1,51 @@
+"""How sure can one be of a crash test, at each moment of it?
+
+Acceleration of a dummy's head in 133 readings of motorcycle crashes. Before the blow
+there is next to no noise, and then a lot. One noise for all is far too wide at first;
+noise that depends on time follows.
+"""
+
+import argparse
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from natgrad import plot
+from natgrad.datasets import load_motorcycle
+from natgrad.sklearn import GPRegressor
+
+
+def main(out: Path) -> None:
+    x, y = load_motorcycle()
+    varying = GPRegressor("heteroskedastic", n_inducing=30, max_iter=600, verbose=False)
+    varying.fit(x, y)
+    equal = GPRegressor("gaussian", verbose=False).fit(x, y)
+
+    at = np.linspace(0, 60, 200)[:, None]
+    _, before = varying.predict([[10.0]], return_std=True)
+    _, during = varying.predict([[30.0]], return_std=True)
+    print(f"deviation at 10 ms: {before[0]:.2f} g")
+    print(f"deviation at 30 ms: {during[0]:.2f} g")
+    gain = (varying.log_density(x, y) - equal.log_density(x, y)).mean()
+    print(f"gain over one noise for all: {gain:.3f} nats per row")
+
+    _, ax = plt.subplots()
+    plot.fit(varying, x, y, ax=ax)
+    for bound, label in zip(
+        equal.predict(at, quantiles=[0.05, 0.95]).T,
+        ("90 %, one noise", None),
+        strict=True,
+    ):
+        ax.plot(at, bound, color="#D55E00", lw=1, ls="--", label=label)
+    ratio = during[0] / before[0]
+    ax.set_title(f"The noise at 30 ms is {ratio:.0f} times that at 10 ms")
+    ax.set(xlabel="time after impact, ms", ylabel="acceleration of the head, g")
+    ax.legend(loc="lower right")
+    plt.savefig(out)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("motorcycle.png"))
+    main(parser.parse_args().out)

@@ -1,0 +1,6 @@
+"""The command, as `python -m natgrad`."""
+
+from natgrad.cli import main
+
+
+main()

@@ -1,0 +1,57 @@
+"""The reference is complete: every public name is on a page, and is explained."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import natgrad
+
+
+sys.path.append(str(Path(__file__).parents[1] / "docs" / "_ext"))
+
+import public  # noqa: E402
+import reference  # noqa: E402
+
+
+MODULES = public.modules()
+
+
+def test_what_is_public_is_what_natgrad_gives():
+    assert {name.name for name in public.names("natgrad")} == set(natgrad._HOMES)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_public_name_is_on_a_page_of_the_reference(module):
+    text = reference.page(module)
+    for name in public.names(module):
+        kind = "[" if name.kind == "module" else f"{{py:{name.kind}}} "
+        written = public.full(name) if name.kind == "module" else name.name
+        assert f"{kind}{written}" in text, name.name
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_public_name_has_a_docstring(module):
+    assert reference.page(module).split("\n")[5], module
+    names = public.names(module)
+    assert [name.name for name in names if not name.doc] == []
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_public_method_has_a_docstring_or_inherits_one(module):
+    classes = [name for name in public.names(module) if name.kind == "class"]
+    bare = [
+        f"{name.name}.{member.name}"
+        for name in classes
+        for ancestor in public.lineage(name)
+        for member in public.members(ancestor)
+        if member.kind == "function" and not reference.documented(name, member)
+    ]
+    assert bare == []
+
+
+def test_every_command_is_in_the_reference():
+    from natgrad.cli import cli
+
+    text = reference.commands()
+    assert all(f"## natgrad {name}\n" in text for name in cli.commands)
