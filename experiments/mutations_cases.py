@@ -101,7 +101,7 @@ MUTATIONS = (
         "lambda there: (evaluate(there), _divergence(there, start)),",
         "a step is tested against the divergence in the wrong direction",
         "test_guarded.py",
-        "exactly_where",
+        "exactly_where or from_start_to_end",
     ),
     # Data
     Mutation(
@@ -208,8 +208,8 @@ MUTATIONS = (
         "u = (predictor.whitening @ u[..., None])[..., 0]",
         "u = (predictor.whitening.mT @ u[..., None])[..., 0]",
         "joint draws of a model that is not whitened have another covariance",
-        "gp/test_paths.py",
-        "moments and not",
+        "gp/test_sparse.py",
+        "joint_draws",
     ),
     Mutation(
         "gp/fit.py",
@@ -225,7 +225,7 @@ MUTATIONS = (
         "document, arrays = envelope.read(path, max_bytes)",
         "a model is loaded whatever its hash is",
         "gp/test_files.py",
-        "loaded or hostile",
+        "elsewhere",
     ),
     Mutation(
         "gp/numpy_code.py",
@@ -258,7 +258,7 @@ MUTATIONS = (
         "return max(found, key=lambda pair: pair[1].history[0].objective)",
         "the noise is chosen by how a short run begins, not by how it ends",
         "sklearn/test_choices.py",
-        "noise",
+        "short_runs",
     ),
     Mutation(
         "sklearn/rows.py",
@@ -369,7 +369,7 @@ MUTATIONS = (
     return BEGUN if (out / CHECKPOINT).is_dir() else NOTHING
 """,
         "a run that was interrupted and has a model is not resumed",
-        "cli/test_interruptions.py",
+        "cli/test_folder.py",
     ),
     Mutation(
         "ray.py",
@@ -377,5 +377,6 @@ MUTATIONS = (
         "        if end.code == distributed.LOST:\n",
         "a command that failed is a success to Ray, and not started again",
         "test_ray.py",
+        "fails_its_worker",
     ),
 )
