@@ -329,6 +329,15 @@ def test_a_step_is_taken_exactly_where_the_test_says():
     assert_close(state.value, loss(moved))
 
 
+@pytest.mark.parametrize("part", [0.99, 1.01])
+def test_the_loss_must_fall_by_a_share_of_the_divergence_from_start_to_end(part):
+    fall = START.kl(TARGET)  # a step of size 1 ends there
+    assert abs(fall - TARGET.kl(START)) > 0.1 * fall
+    answer = fall - part * SHARE * fall
+    _, state = answered(TX.init(START), slope_at_start(), answer, 0.0)
+    assert (state.step_size == 1) == (part > 1)
+
+
 def test_a_short_step_on_a_noisy_loss_is_not_tested():
     near, far = gaussian_at(0.1, 1.0), gaussian_at(10.0, 1.0)
     assert near.kl(START) < UNTESTED < far.kl(START)

@@ -42,6 +42,10 @@ def test_errors_of_classifiers_are_those_of_scikit_learn(kind):
     else:
         brier = theirs.brier_score_loss(y, shares, **names)
     assert ours["brier"] == pytest.approx(brier)
+    bins = reliability(estimator.classes_, shares, np.asarray(y))
+    gaps = np.abs(bins.observed - bins.predicted)
+    expected = np.average(gaps, weights=bins.rows)
+    assert ours["calibration_error"] == pytest.approx(expected)
 
 
 def test_bins_are_those_of_scikit_learn():

@@ -241,6 +241,15 @@ def test_stay_inside_shortens_only_what_leads_outside():
         assert all((leaf == 0).all() for leaf in jax.tree.leaves(zero))
 
 
+def test_stay_inside_lets_no_member_of_a_batch_out():
+    tx = natgrad.stay_inside()
+    q = gaussian.Moments(jnp.zeros((2, 1)), Full(jnp.ones((2, 1, 1))))
+    change = jnp.asarray([0.5, -3.0])
+    update = gaussian.Moments(change[:, None], Full(change[:, None, None]))
+    shortened, _ = tx.update(update, tx.init(q), q)
+    assert_close(shortened, jax.tree.map(lambda x: x / 4, update))
+
+
 def test_what_is_missing_is_named():
     params = tree("dict")
     grads = jax.grad(loss)(params)

@@ -311,6 +311,7 @@ def test_the_largest_rate_that_is_stable_is_chosen():
     runs = [
         run(1.0, -3.0, -1.0, not_finite=1),
         run(0.1, -3.0, -4.0),
+        run(0.05, -3.0, -1.0, -2.0),
         run(0.01, -3.0, -9.0, -2.9),
         run(0.001, -3.0, -1.0),
         run(10.0, -3.0, float("nan")),

@@ -16,16 +16,16 @@ from natgrad.sklearn import GPRegressor
 
 
 INPUTS = ["hr", "workingday", "temp"]
-TOLERANCE = 0.04  # 434 hours are tested, and one more of them is 0.002
+TOLERANCE = 0.05  # 290 hours are tested, and one more of them is 0.003
 
 
 def main(out: Path) -> None:
-    table, hires = datasets.load("bike")
+    table, hires = datasets.load("bike", as_frame=True)
     rows = datasets.split("bike", table[INPUTS].to_numpy(), hires.to_numpy())
-    test, seen = rows.x_test[::4], rows.y_test[::4]
+    test, seen = rows.x_test[::6], rows.y_test[::6]
     models, inside = {}, {}
     for name in ("negative-binomial", "poisson"):
-        model = GPRegressor(name, n_inducing=80, max_iter=400, verbose=False)
+        model = GPRegressor(name, n_inducing=60, max_iter=300, verbose=False)
         models[name] = model.fit(rows.x, rows.y)
         low, high = model.predict(test, quantiles=[0.05, 0.95]).T
         inside[name] = np.mean((low <= seen) & (seen <= high))
@@ -47,9 +47,10 @@ def main(out: Path) -> None:
         ax.set(xlabel=f"hour of a {day} day", xticks=range(0, 24, 6))
     axes[0].set(ylabel="bicycles hired in the hour", ylim=(0, 1000))
     axes[1].legend(loc="upper left")
+    held = {name: f"{100 * share:.0f} %" for name, share in inside.items()}
     figure.suptitle(
-        f"Intervals of 90 % hold {100 * inside['poisson']:.0f} % of new hours by a "
-        f"Poisson law, {100 * inside['negative-binomial']:.0f} % by a wider one",
+        f"Intervals of 90 % hold {held['poisson']} of new hours (Poisson) "
+        f"or {held['negative-binomial']} (negative binomial)",
         fontsize=11,
     )
     plt.savefig(out)

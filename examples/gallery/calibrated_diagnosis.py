@@ -30,7 +30,7 @@ MODELS = {
 
 
 def main(out: Path) -> None:
-    x, y = datasets.load("pima", as_frame=False)
+    x, y = datasets.load("pima")
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
     edges = np.linspace(0, 1, 9)
     losses = {}

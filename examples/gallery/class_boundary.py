@@ -17,7 +17,7 @@ from natgrad.sklearn import GPClassifier
 
 
 def main(out: Path) -> None:
-    x, y = datasets.load("banana", as_frame=False)
+    x, y = datasets.load("banana")
     rows = datasets.split("banana", x, y)
     model = GPClassifier(n_inducing=50, max_iter=600, verbose=False)
     model.fit(rows.x, rows.y)

@@ -16,7 +16,7 @@ from natgrad.sklearn import GPRegressor
 
 
 def main(out: Path) -> None:
-    table, strength = datasets.load("concrete")
+    table, strength = datasets.load("concrete", as_frame=True)
     # Concrete sets fast, and then slowly: a day counts for more in the first week.
     table["log_age"] = np.log(table.pop("age"))
     order = np.random.default_rng(0).permutation(len(table))

@@ -28,7 +28,7 @@ STEPS, MEAN, DEVIATION = 25, -1.0, 0.25
 
 def main(out: Path) -> None:
     jax.config.update("jax_enable_x64", True)
-    x, y = datasets.load("pima", as_frame=False)
+    x, y = datasets.load("pima")
     glucose = (x[:25, 1] - x[:, 1].mean()) / x[:, 1].std()
     rows = jnp.asarray(glucose * (2 * y[:25] - 1))
     nodes, weights = np.polynomial.hermite_e.hermegauss(32)

@@ -33,7 +33,7 @@ def main(out: Path) -> None:
             lake,
             "target",
             INPUTS,
-            rows=1024,
+            batch_size=1024,
             schema=found.schema,
             centre=found.mean,
             scale=found.deviation,
@@ -54,15 +54,13 @@ def main(out: Path) -> None:
         )
 
     figure, ax = plt.subplots()
-    field = ax.pcolormesh(hours, miles, delay, cmap="PuOr_r", vmin=-15, vmax=15)
-    style = {"colors": "0.3", "linewidths": 0.7}
-    lines = ax.contour(hours, miles, delay, np.arange(-20, 41, 2), **style)
-    ax.clabel(lines, fmt="%d", fontsize=8)
+    levels = np.arange(-14, 15, 2)
+    field = ax.contourf(hours, miles, delay, levels, cmap="PuOr_r", extend="both")
     figure.colorbar(field, label="delay of the usual flight at arrival, minutes")
     ax.set(xlabel="hour of departure", ylabel="distance, miles")
+    early, late = -middle[0], -middle[2]
     ax.set_title(
-        f"{miles[20]:.0f} miles from 7 h on arrive {-middle[0]:.0f} minutes early, "
-        f"from 19 h on {-middle[2]:.0f}"
+        f"{miles[20]:.0f} miles: {early:.0f} minutes early at 7 h, {late:.0f} at 19 h"
     )
     plt.savefig(out)
 

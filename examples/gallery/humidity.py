@@ -21,7 +21,7 @@ TOLERANCE = 0.1  # of 174 hours, one more is 0.006
 
 
 def main(out: Path) -> None:
-    table, _ = datasets.load("bike")
+    table, _ = datasets.load("bike", as_frame=True)
     # A day without a reading has 0, and 1 is everything from 99.5 % on.
     table = table[table["hum"] > 0]
     x = table[["hr", "mnth"]].to_numpy()

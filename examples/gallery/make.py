@@ -52,6 +52,7 @@ whole script; `python examples/gallery/make.py` makes them all. The data sets ar
 of `natgrad datasets`, or come with natgrad or scikit-learn.
 """
 TOLERANCE = 0.02
+LARGE = 75_000  # bytes, from which on a picture has to do with 256 colours
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 # One thread each: two scripts on two cores would fight, and sums differ by threads.
 SETTINGS = {
@@ -133,8 +134,8 @@ def shrunk(path: Path) -> None:
     if path.suffix == ".gif":
         image.seek(getattr(image, "n_frames", 1) - 1)
     colours = image.convert("RGB")
-    if path.suffix == ".png":
-        colours.quantize(128).save(path, optimize=True)
+    if path.suffix == ".png" and path.stat().st_size > LARGE:
+        colours.quantize(256).save(path, optimize=True)
     colours.thumbnail((320, 240), Image.Resampling.LANCZOS)
     # All of one shape, so that the cards of a row are equally high.
     card = Image.new("RGB", (320, 210), "white")

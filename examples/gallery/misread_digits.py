@@ -19,7 +19,7 @@ TOLERANCE = 0.1  # one digit more or less of the 2,000 is 0.0005
 
 
 def main(out: Path) -> None:
-    x, y = datasets.load("mnist", as_frame=False)
+    x, y = datasets.load("mnist")
     rows = datasets.split("mnist", x / 255.0, y)
     some = np.random.default_rng(0).permutation(len(rows.y))[:20_000]
     test, seen = rows.x_test[::5], rows.y_test[::5]

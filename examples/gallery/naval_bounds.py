@@ -24,7 +24,7 @@ TOLERANCE = 0.05  # a thousand noisy steps
 
 def main(out: Path) -> None:
     jax.config.update("jax_enable_x64", True)
-    x, y = datasets.load("naval", as_frame=False)
+    x, y = datasets.load("naval")
     rows = datasets.with_scaled_targets(
         datasets.with_scaled_inputs(datasets.split("naval", x, y))
     )
@@ -42,7 +42,7 @@ def main(out: Path) -> None:
     ends = {}
     for (name, rule), colour in zip(rules.items(), ("#0072B2", "#D55E00"), strict=True):
         fitted, history = gp.fit(
-            model, data, rule=rule, rows=ROWS, steps=STEPS, progress=False
+            model, data, rule=rule, batch_size=ROWS, steps=STEPS, progress=False
         )
         steps, bounds = history.column("step"), history.column("objective")
         score = gp.condition(fitted).log_density(rows.x_test, rows.y_test).mean()

@@ -17,7 +17,7 @@ from natgrad.sklearn import GPRegressor
 
 
 def main(out: Path) -> None:
-    table, price = datasets.load("boston")
+    table, price = datasets.load("boston", as_frame=True)
     x, y = table[["RM"]].to_numpy(), price.to_numpy()
     models = {}
     for name in ("student-t", "gaussian"):
@@ -44,7 +44,9 @@ def main(out: Path) -> None:
         ax.fill_between(at[:, 0], low, high, color=colour, alpha=0.2, lw=0)
         ax.plot(at, middle, color=colour, label=f"{name}: median and 50 % band")
     ratio = widths["student-t"] / widths["gaussian"]
-    ax.set_title(f"With heavy tails the band of half the sales is {ratio:.2f} as wide")
+    ax.set_title(
+        f"With heavy tails the band of half the sales is {ratio:.2f} times as wide"
+    )
     ax.set(xlabel="rooms per dwelling", ylabel="median price, 1000 $")
     ax.legend(loc="lower right")
     plt.savefig(out)

@@ -22,7 +22,7 @@ FIRST, WEEKS = 121, 4  # days since New Year 2011, and how many weeks are looked
 
 def main(out: Path) -> None:
     jax.config.update("jax_enable_x64", True)
-    table, hires = datasets.load("bike")
+    table, hires = datasets.load("bike", as_frame=True)
     # Some hours are missing, so time is told by the clock: a new day when it falls.
     days = np.cumsum(np.diff(table["hr"], prepend=0) < 0) + table["hr"] / 24
     is_shown = (days >= FIRST) & (days < FIRST + 7 * WEEKS)
@@ -43,7 +43,7 @@ def main(out: Path) -> None:
         z = gp.inducing.k_means(x[is_past], 170)
         model = gp.SparseGP(kernel, gp.likelihoods.Gaussian(1.0), z)
         data = (x[is_past], y[is_past] - centre)
-        model, _ = gp.fit(model, data, rows=504, steps=100, progress=False)
+        model, _ = gp.fit(model, data, batch_size=504, steps=100, progress=False)
         predictor = gp.condition(model)
         mean, _ = predictor.predict(x[~is_past])
         error = hires[is_shown].to_numpy()[~is_past] - (mean + centre) ** 2

@@ -16,7 +16,7 @@ from natgrad.sklearn import GPRegressor
 
 
 def main(out: Path) -> None:
-    table, resistance = datasets.load("yacht")
+    table, resistance = datasets.load("yacht", as_frame=True)
     x, y = table.to_numpy(), resistance.to_numpy()
     hulls = np.unique(x[:, :5], axis=0)
     # Whole hulls are held out: other speeds of the same hull would give it away.

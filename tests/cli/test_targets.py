@@ -26,6 +26,7 @@ from natgrad.runs import Run
         (np.arange(1930, 2010), "gaussian"),
         (np.arange(-20, 20), "gaussian"),
         (np.linspace(0.1, 0.9, 50), "gaussian"),
+        (np.random.default_rng(0).logistic(size=500), "gaussian"),
         (np.random.default_rng(0).standard_t(2, 500), "student-t"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import hashlib
 import json
 import subprocess
 import sys
@@ -237,6 +238,14 @@ def test_every_flipped_bit_is_noticed(tmp_path):
         path.write_bytes(data)
         with pytest.raises(REFUSED):
             load(path)
+
+
+def test_a_hash_from_elsewhere_is_demanded():
+    path = STORED / "regression.ngm"
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert isinstance(load(path, expect_sha256=digest), SparseGP)
+    with pytest.raises(CorruptFileError, match="its SHA-256 is"):
+        load(path, expect_sha256=digest[::-1])
 
 
 def test_an_older_file_is_upgraded(tmp_path, monkeypatch):

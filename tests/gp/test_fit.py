@@ -46,9 +46,12 @@ def test_frames_weights_and_held_out_rows_are_taken():
     plain = gp.fit(start(), (X, Y), **OPTIONS)
     same = gp.fit(start(), (frame, pandas.Series(Y), np.ones(N)), **OPTIONS)
     assert plain.history[-1].objective == pytest.approx(same.history[-1].objective)
-    fitted = gp.fit(start(), (X[10:], Y[10:]), held_out=(X[:10], Y[:10]), **OPTIONS)
-    expected = gp.condition(fitted.params).log_density(X[:10], Y[:10]).mean()
+    weight = np.arange(10.0)
+    held_out = (X[:10], Y[:10], weight)
+    fitted = gp.fit(start(), (X[10:], Y[10:]), held_out=held_out, **OPTIONS)
+    density = gp.condition(fitted.params).log_density(X[:10], Y[:10])
     best = max(fitted.history.column("score"))
+    expected = np.average(density, weights=weight)
     np.testing.assert_allclose(best, expected, rtol=1e-5)
 
 

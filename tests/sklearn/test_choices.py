@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process import kernels as sklearn_kernels
 
-from natgrad.gp import kernels
+from natgrad import gp
+from natgrad.data.source import Arrays
+from natgrad.gp import kernels, likelihoods
 from natgrad.sklearn import GPClassifier, GPRegressor
+from natgrad.train.history import History, Record
+from natgrad.train.loop import Fitted
 
 
 pytestmark = pytest.mark.filterwarnings("ignore:the evidence bound still")
@@ -103,6 +107,22 @@ def test_the_noise_of_many_rows_is_found(noise, rows, inducing):
     assert type(model.model_.likelihood).__name__ == noise
     if (inducing, noise) == ("auto", "Gaussian"):
         assert model.n_inducing_ == 256  # none was better than the exact posterior
+
+
+def test_of_short_runs_the_one_that_ends_highest_is_chosen(monkeypatch):
+    x, y, _ = table(8)
+    bounds = {likelihoods.Gaussian: (3.0, 1.0), likelihoods.StudentT: (0.0, 2.0)}
+
+    def run(self, start, *_):
+        history = History()
+        said = bounds[type(start.likelihood)]
+        history.records = [Record(step, 0.0, bound) for step, bound in enumerate(said)]
+        return Fitted(start, history)
+
+    monkeypatch.setattr(GPRegressor, "_train", run)
+    starts = [gp.SparseGP(kernels.RBF(), kind(), x) for kind in bounds]
+    best, _ = GPRegressor()._tried(starts, Arrays((x, y)), 0)
+    assert best is starts[1]
 
 
 def interrupt_once_heard(before):

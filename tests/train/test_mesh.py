@@ -79,6 +79,7 @@ def test_the_best_on_held_out_rows_is_the_best_of_one_device(trained):
     assert difference(trained("score", 1, 1), trained("score", 2, 2)) <= 1e-12
 
 
+@pytest.mark.long
 def test_latent_functions_that_are_shared_out_are_those_that_are_not(trained):
     assert difference(trained("latents", 1, 1), trained("latents", 1, 4)) <= 1e-12
 

@@ -1,0 +1,382 @@
+"""Forty mistakes that a person could make in natgrad, over all of its layers.
+
+They were chosen by reading the library and not its tests, about one for every 550
+lines, and each changes something that a user would notice sooner or later.
+"""
+
+from typing import NamedTuple
+
+
+class Mutation(NamedTuple):
+    """A text of a file that is there once, what is put in its place, and the harm.
+
+    The file of `tests` is where it should be noticed, and those of these `words` first.
+    """
+
+    file: str
+    old: str
+    new: str
+    harm: str
+    tests: str
+    words: str = ""
+
+
+MUTATIONS = (
+    # From the lowest layers to natural gradients
+    Mutation(
+        "envelope.py",
+        """            file.flush()
+            os.fsync(file.fileno())
+            if fcntl is None:  # an open file cannot be renamed there
+                file.close()
+            os.replace(temporary, target)
+""",
+        """            file.flush()
+            if fcntl is None:  # an open file cannot be renamed there
+                file.close()
+            os.replace(temporary, target)
+            os.fsync(file.fileno())
+""",
+        "a file takes its name before the disk has it: a crash leaves it empty",
+        "test_envelope.py",
+    ),
+    Mutation(
+        "distributed.py",
+        "if not 0 <= found.process < found.processes:",
+        "if not 0 <= found.process <= found.processes:",
+        "process 2 of 2 is let in, and waits for ever",
+        "test_distributed.py",
+    ),
+    Mutation(
+        "triangular.py",
+        "below = transposed(a[..., k:, :k]) @ b[..., k:, :k]",
+        "below = transposed(a[..., k:, k:]) @ b[..., k:, :k]",
+        "a wrong block in products of triangular matrices above 256 rows",
+        "test_triangular.py",
+        "skip_only_zeros and 300",
+    ),
+    Mutation(
+        "linalg.py",
+        "return 2 * jnp.log(jnp.abs(diagonal)).sum(-1)",
+        "return 2 * jnp.log(diagonal).sum(-1)",
+        "NaN once a step has turned a column of a Cholesky factor over",
+        "families/test_laws.py",
+        "divergence_is and turned",
+    ),
+    Mutation(
+        "families/wishart.py",
+        "bartlett = jnp.tril(noise, -1) + chi",
+        "bartlett = jnp.triu(noise, 1) + chi",
+        "draws of a Wishart distribution have another mean",
+        "families/test_laws.py",
+        "statistics_of_samples and wishart",
+    ),
+    Mutation(
+        "families/categorical.py",
+        "return self.at_natural(jnp.log(eta) - log_rest - jnp.log1p(-change))",
+        "return self.at_natural(jnp.log(eta) - log_rest - jnp.log1p(change))",
+        "right where it stands, but with a wrong derivative",
+        "families/test_laws.py",
+        "vjp_and_a_jvp and categorical",
+    ),
+    Mutation(
+        "natural.py",
+        "return ~jax.tree.map(jnp.add, q, scaled(size)).is_inside().all()",
+        "return ~jax.tree.map(jnp.add, q, scaled(size)).is_inside().any()",
+        "of a batch of distributions all but one may leave the family",
+        "test_natural.py",
+        "stay_inside",
+    ),
+    Mutation(
+        "optim.py",
+        "return moves, optax.ScaleByScheduleState(state.count + 1)",
+        "return moves, optax.ScaleByScheduleState(state.count)",
+        "a schedule of step sizes stays at its beginning",
+        "test_natural.py",
+        "schedule",
+    ),
+    Mutation(
+        "guarded.py",
+        "lambda there: (evaluate(there), _divergence(start, there)),",
+        "lambda there: (evaluate(there), _divergence(there, start)),",
+        "a step is tested against the divergence in the wrong direction",
+        "test_guarded.py",
+        "exactly_where or from_start_to_end",
+    ),
+    # Data
+    Mutation(
+        "data/plan.py",
+        "np.random.Philox(key=[self.seed, number], counter=counter)",
+        "np.random.Philox(key=[self.seed, 0], counter=counter)",
+        "every pass over a lake has the rows in the same order",
+        "data/test_plan.py",
+    ),
+    Mutation(
+        "data/stream.py",
+        """        if ahead is not None and ahead[0] != place:
+            ahead[1].cancel()
+            ahead = None
+""",
+        "",
+        "a batch that does not follow the last has the rows of another",
+        "data/test_stream.py",
+        "batch_of_a_step",
+    ),
+    Mutation(
+        "data/scan.py",
+        "order = {text: place for place, text in enumerate(sorted(values[at]))}",
+        "order = {text: place for place, text in enumerate(texts)}",
+        "the sample of a lake has its strings mixed up, unless they came in order",
+        "data/test_scan.py",
+    ),
+    Mutation(
+        "data/source.py",
+        "        weight[size:] = 0\n",
+        "",
+        "the last row of a short batch counts many times",
+        "data/test_source.py",
+        "short_batch",
+    ),
+    # Training
+    Mutation(
+        "train/checkpoint.py",
+        "kept.add(max(self._scores, key=lambda s: (_rank(self._scores[s]), s)))",
+        "kept.add(min(self._scores, key=lambda s: (_rank(self._scores[s]), s)))",
+        "the best checkpoint is deleted, and the worst kept",
+        "train/test_checkpoint.py",
+        "newest_and_the_best",
+    ),
+    Mutation(
+        "train/state.py",
+        "key=across.key(jax.random.fold_in(key, state.step)),",
+        "key=across.key(jax.random.fold_in(key, place)),",
+        "keys repeat from call to call, and a run depends on the machine's speed",
+        "train/test_loop.py",
+        "may_be_random",
+    ),
+    Mutation(
+        "train/mesh.py",
+        "return batch._replace(weight=self.number * weight), Across(self.number, True)",
+        "return batch._replace(weight=weight), Across(self.number, True)",
+        "on several devices the rows of a weighted batch count too little",
+        "train/test_mesh.py",
+        "rows_of_a_part",
+    ),
+    Mutation(
+        "train/history.py",
+        "self.records = [record for record in kept if record.step <= step]",
+        "self.records = [record for record in kept if record.step < step]",
+        "a resumed run loses the record of the step it goes on from",
+        "train/test_loop.py",
+        "history or resumed",
+    ),
+    # Gaussian processes
+    Mutation(
+        "gp/kernels.py",
+        "return self.kernel.diag(self._some(x))",
+        "return self.kernel.diag(x)",
+        "variances of a kernel on some columns are those of all columns",
+        "gp/test_paths.py",
+        "features and line",
+    ),
+    Mutation(
+        "gp/likelihoods/discrete.py",
+        "ratio = jnp.expm1(var) + self.dispersion * jnp.exp(var)",
+        "ratio = jnp.expm1(var) + self.dispersion",
+        "the predicted variance of counts is too small",
+        "gp/test_likelihoods.py",
+        "closed_forms and Negative",
+    ),
+    Mutation(
+        "gp/likelihoods/continuous.py",
+        "return jax.random.gamma(key, shape, (), f.dtype) / shape * jnp.exp(f)",
+        "return jax.random.gamma(key, shape, (), f.dtype) * jnp.exp(f)",
+        "draws of positive targets have another mean unless the shape is 1",
+        "gp/test_likelihoods.py",
+        "moments and Gamma",
+    ),
+    Mutation(
+        "gp/sparse.py",
+        "total, number = weight @ fit, weight.sum()",
+        "total, number = weight @ fit, fit.size",
+        "the bound of a batch counts its rows, and not their weights",
+        "gp/test_sparse.py",
+        "weight_two or unbiased",
+    ),
+    Mutation(
+        "gp/prediction.py",
+        "u = (predictor.whitening @ u[..., None])[..., 0]",
+        "u = (predictor.whitening.mT @ u[..., None])[..., 0]",
+        "joint draws of a model that is not whitened have another covariance",
+        "gp/test_sparse.py",
+        "joint_draws",
+    ),
+    Mutation(
+        "gp/fit.py",
+        "return lax.map(block, rows).sum() / counts.sum()",
+        "return lax.map(block, rows).sum() / total",
+        "the score of held-out rows with weights is no mean",
+        "gp/test_fit.py",
+        "held_out",
+    ),
+    Mutation(
+        "gp/files.py",
+        "document, arrays = envelope.read(path, max_bytes, expect_sha256)",
+        "document, arrays = envelope.read(path, max_bytes)",
+        "a model is loaded whatever its hash is",
+        "gp/test_files.py",
+        "elsewhere",
+    ),
+    Mutation(
+        "gp/numpy_code.py",
+        'return f"np.where({names[0]}, {names[2]}, {names[1]})"',
+        'return f"np.where({names[0]}, {names[1]}, {names[2]})"',
+        "exported code takes the wrong branch of every choice",
+        "gp/test_export.py",
+        "every_operation",
+    ),
+    Mutation(
+        "gp/paths.py",
+        "scale = jnp.sqrt(draws / alpha)",
+        "scale = jnp.sqrt(alpha / draws)",
+        "functions drawn of a rational quadratic kernel have another covariance",
+        "gp/test_paths.py",
+        "features and rational",
+    ),
+    Mutation(
+        "gp/steps.py",
+        "grads = _hyperparameter_gradient(loss, moved, rows, pull_back)",
+        "grads = _hyperparameter_gradient(loss, model, rows, pull_back)",
+        "hyperparameters move by the gradient at the q before its step",
+        "gp/test_steps.py",
+        "ordinary",
+    ),
+    # Estimators, data sets and runs
+    Mutation(
+        "sklearn/base.py",
+        "return max(found, key=lambda pair: pair[1].history[-1].objective)",
+        "return max(found, key=lambda pair: pair[1].history[0].objective)",
+        "the noise is chosen by how a short run begins, not by how it ends",
+        "sklearn/test_choices.py",
+        "short_runs",
+    ),
+    Mutation(
+        "sklearn/rows.py",
+        "np.bincount(places.reshape(-1), weights=weight, minlength=len(distinct))",
+        "np.bincount(places.reshape(-1), minlength=len(distinct)).astype(float)",
+        "sample weights of small tables are lost",
+        "sklearn/test_estimators.py",
+        "weight",
+    ),
+    Mutation(
+        "datasets/fetch.py",
+        """            get(draft)
+            _, x, y = read(draft)
+            check(known, where, x, y)
+        except FAILURES as error:
+            said = _said(where, error)
+            raise InputError(f"{said}; {by_hand(known, file)}") from error
+        draft.replace(file)
+""",
+        """            get(draft)
+            draft.replace(file)
+            _, x, y = read(file)
+            check(known, where, x, y)
+        except FAILURES as error:
+            said = _said(where, error)
+            raise InputError(f"{said}; {by_hand(known, file)}") from error
+""",
+        "a download that is not the data set stays in its place",
+        "test_fetch.py",
+        "marks",
+    ),
+    Mutation(
+        "runs.py",
+        'if "data" in given or "://" in run.data or not is_path:',
+        'if "://" in run.data or not is_path:',
+        "a table that is given is looked for beside the file of the run",
+        "test_runs.py",
+    ),
+    # Quality, pictures and the paper
+    Mutation(
+        "metrics.py",
+        '"calibration_error": float(gaps @ bins.rows / len(y)),',
+        '"calibration_error": float(gaps.mean()),',
+        "a bin of one row counts as much as one of thousands",
+        "test_metrics.py",
+        "classifiers or calibrated",
+    ),
+    Mutation(
+        "plot/insides.py",
+        'shift = -math.log(getattr(estimator, "y_scale_", 1.0))',
+        'shift = math.log(getattr(estimator, "y_scale_", 1.0))',
+        "the picture of the bound is not in the user's units",
+        "test_plot.py",
+        "units",
+    ),
+    Mutation(
+        "reproduce/curves.py",
+        "is_kept = bound.iloc[-1] > max(bound.iloc[0], bound.max() - 0.5)",
+        "is_kept = bound.iloc[-1] > min(bound.iloc[0], bound.max() - 0.5)",
+        "a rate at which Adam falls far from its best counts as stable",
+        "test_reproduce.py",
+        "stable",
+    ),
+    Mutation(
+        "reproduce/stochastic.py",
+        "return bounds.sum() + (len(bounds) - 1) * model.prior_kl()",
+        "return bounds.sum() + len(bounds) * model.prior_kl()",
+        "the bound of all rows lacks its divergence from the prior",
+        "test_reproduce.py",
+        "chunks",
+    ),
+    Mutation(
+        "reproduce/claims/batches.py",
+        """        bounds = at(table, iteration)
+        wins = (bounds.NGD > bounds.GD) & (bounds.Adam < bounds.NGD)
+""",
+        """        bounds = at(table, iteration)
+        wins = (bounds.NGD > bounds.GD) | (bounds.Adam < bounds.NGD)
+""",
+        "a claim of the paper holds if one of two rivals is beaten",
+        "test_claims.py",
+    ),
+    # Commands
+    Mutation(
+        "cli/targets.py",
+        "kurtosis = float(np.mean(centred**4)) - 3",
+        "kurtosis = float(np.mean(centred**4))",
+        "targets with normal tails are guessed to have heavy ones",
+        "cli/test_targets.py",
+        "guessed",
+    ),
+    Mutation(
+        "cli/use.py",
+        "places = np.cumsum(is_whole) - 1",
+        "places = np.cumsum(is_whole)",
+        "after a row with a null, predictions stand beside other rows",
+        "cli/test_lakes.py",
+        "parts_in_a_row",
+    ),
+    Mutation(
+        "cli/training.py",
+        """    if (out / CHECKPOINT).is_dir():
+        return BEGUN
+    return ENDED if (out / MODEL).is_file() else NOTHING
+""",
+        """    if (out / MODEL).is_file():
+        return ENDED
+    return BEGUN if (out / CHECKPOINT).is_dir() else NOTHING
+""",
+        "a run that was interrupted and has a model is not resumed",
+        "cli/test_folder.py",
+    ),
+    Mutation(
+        "ray.py",
+        "        if end.code:\n",
+        "        if end.code == distributed.LOST:\n",
+        "a command that failed is a success to Ray, and not started again",
+        "test_ray.py",
+        "fails_its_worker",
+    ),
+)
