@@ -20,6 +20,7 @@ RAY_RUN = Path(__file__).parents[1] / "benchmarks" / "ray_run.py"
 @pytest.mark.long
 @pytest.mark.xdist_group("several processes")
 def test_workers_of_ray_are_the_processes_of_one_run():
+    pytest.importorskip("ray")
     command = [sys.executable, str(RAY_RUN), "--quick", "--steps", "60"]
     found = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert found.returncode == 0, found.stdout[-2000:] + found.stderr[-3000:]

@@ -1,5 +1,6 @@
 """The reference is complete: every public name is on a page, and is explained."""
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -28,6 +29,12 @@ def test_every_public_name_is_on_a_page_of_the_reference(module):
         kind = "[" if name.kind == "module" else f"{{py:{name.kind}}} "
         written = public.full(name) if name.kind == "module" else name.name
         assert f"{kind}{written}" in text, name.name
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if m != "natgrad.ray"])
+def test_every_name_of_the_reference_is_there(module):
+    there = importlib.import_module(module)
+    assert [n.name for n in public.names(module) if not hasattr(there, n.name)] == []
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -48,8 +48,9 @@ NAMES = [name for names in SECTIONS.values() for name in names]
 OPENING = """# Gallery
 
 Questions that are asked of real data. Each page has the picture, the numbers and the
-whole script; `python examples/gallery/make.py` makes them all. The data sets are those
-of `natgrad datasets`, or come with natgrad or scikit-learn.
+whole script; `python examples/gallery/make.py` makes them all. The data sets come with
+natgrad or scikit-learn, or by `natgrad datasets NAME --fetch`; the flights are made by
+the script `examples/scale/flights.py`.
 """
 TOLERANCE = 0.02
 LARGE = 75_000  # bytes, from which on a picture has to do with 256 colours
@@ -57,6 +58,8 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 # One thread each: two scripts on two cores would fight, and sums differ by threads.
 SETTINGS = {
     "MATPLOTLIBRC": str(HERE / "matplotlibrc"),
+    "NPROC": "16",  # or batches of matrices may wait for ever where cores are few
+    "PJRT_NPROC": "16",
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",

@@ -59,11 +59,11 @@ def moved(model: SparseGP, x: Any, inducing: int, seed: int = 0) -> SparseGP:
     return SparseGP(model.kernel, model.likelihood, jnp.asarray(z), mean=model.mean)
 
 
-def enough(model: SparseGP, table: Batch, rows: int, seed: int = 0) -> SparseGP:
+def enough(model: SparseGP, table: Batch, batch_size: int, seed: int = 0) -> SparseGP:
     """A model of a trained one's hyperparameters, with as many inducing inputs as help.
 
     They are doubled until more would not be worth `ENOUGH`, or the work of a step on a
-    batch of `rows` rows would be more than `WORK`.
+    batch of `batch_size` rows would be more than `WORK`.
     """
     total = len(table.y)
     some = np.random.default_rng(seed).permutation(total)[:LOOKED_AT]
@@ -72,7 +72,7 @@ def enough(model: SparseGP, table: Batch, rows: int, seed: int = 0) -> SparseGP:
     best = model
     while float(unseen(model, best, batch)) > ENOUGH:
         size = min(2 * len(best.inducing), total)
-        if size == len(best.inducing) or latents * size**2 * (rows + size) > WORK:
+        if size == len(best.inducing) or latents * size**2 * (batch_size + size) > WORK:
             break
         grown = moved(model, table.x, size, seed)
         if len(grown.inducing) == len(best.inducing):  # there are no more to be had

@@ -42,7 +42,8 @@ def start(
     if kernel is None:
         kernel = Matern52(np.full(x.shape[1], np.sqrt(x.shape[1])), 2.0)
     if inducing is None:
-        distinct = len(np.unique(x[:SAMPLE], axis=0))
+        some = x[:: max(1, len(x) // SAMPLE)]  # a table may be sorted
+        distinct = len(np.unique(some, axis=0))
         inducing = min(max(len(x) // ROWS_EACH, LEAST), MOST, distinct)
     z = k_means(x, min(inducing, len(x)), seed)
     return SparseGP(kernel, likelihood, jnp.asarray(z), mean=mean)

@@ -298,7 +298,7 @@ class BaseGP(BaseEstimator):
         if isinstance(self.kernel, str) and self.kernel not in KERNELS:
             raise InputError(
                 f"kernel is {self.kernel!r}; it should be one of "
-                f"{', '.join(map(repr, KERNELS))}, or one of natgrad.gp.kernels"
+                f"{', '.join(map(repr, KERNELS))}, or a kernel itself"
             )
         for name in ("n_inducing", "max_iter", "batch_size"):
             value = getattr(self, name)
