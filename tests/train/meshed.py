@@ -38,7 +38,7 @@ if kind == "score":
 fitted = gp.fit(
     model,
     Sample(Batch(x, y, weight), 256),
-    steps=100,
+    steps=40,
     log_every=20,
     progress=False,
     **options,
