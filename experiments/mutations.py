@@ -117,6 +117,9 @@ def table() -> str:
         f"Noticed at the first trial: {first} of {len(found)}; with the tests that "
         f"were written since: {last} of {len(found)}.",
         "",
+        "Each was tried against the tests nearest to it, which mutations.jsonl names; "
+        "what survived these may be noticed by others of the suite.",
+        "",
         "| | file | what the mistake does | noticed by |",
         "|---|---|---|---|",
     ]
