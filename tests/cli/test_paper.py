@@ -45,23 +45,24 @@ def runs_in(path):
 
 
 def test_a_run_that_is_killed_or_interrupted_goes_on(command, tmp_path):
-    file = tmp_path / "paper" / "fig1-quick.parquet"
+    file, found = tmp_path / "paper" / "fig1-quick.parquet", 0
     for number, ending in enumerate((signal.SIGKILL, signal.SIGINT), 1):
         with command.begin("fig1 --quick") as process:
-            while len(runs_in(file)) < number if file.is_file() else True:
+            while len(runs_in(file)) <= found if file.is_file() else True:
                 assert process.poll() is None, process.communicate()[1]
                 time.sleep(0.01)
             process.send_signal(ending)
             said = process.communicate()[1]
-        assert len(runs_in(file)) == number, said
+        found = len(runs_in(file))  # one more may have ended before the signal came
+        assert number <= found < 4, said
     assert process.returncode == 130 and said.splitlines()[-1] == "interrupted"
     assert "paper has all runs that were finished; the same command goes on" in said
     before = runs_in(file)
     said = command("fig1 --quick")
-    assert "2/4" in said and "1/4" not in said
+    assert f"{found}/4" in said and "1/4" not in said
     assert said.endswith("paper has fig1-quick.parquet, fig1-quick.png, made.md\n")
     after = runs_in(file)
-    assert len(after) == 4 and after[:2].equals(before)
+    assert len(after) == 4 and after[:found].equals(before)
     assert "paper has claims-quick.md" in command("claims --quick")
     assert "confirmed" in (tmp_path / "paper" / "claims-quick.md").read_text()
     assert "Invalid value for 'NAME'" in command("fig8", code=2)
