@@ -20,6 +20,7 @@ import optax
 from sklearn.gaussian_process import kernels as sk
 
 import natgrad
+from natgrad.data import Batch
 from natgrad.errors import FitError, InputError
 from natgrad.families import diagonal
 from natgrad.families.gaussian import Moments
