@@ -21,10 +21,27 @@ from tests.points import FAMILIES, POINTS, assert_close, flat
 DRAWS = 20_000
 
 
+# Storages that another family, or the other side of this one, is tried in as well.
+ALIKE = {
+    "gaussian.Moments(LogDiagonal)",
+    "gaussian.Canonical(LDL)",
+    "diagonal.Canonical(Softplus)",
+    "gamma.ShapeRate(Softplus)",
+    "gamma.MeanShape(Plain)",
+    "beta.Concentrations(Softplus)",
+    "beta.MeanTotal(Plain)",
+    "dirichlet.Concentration(Softplus)",
+    "dirichlet.MeanTotal(Plain)",
+    "wishart.RateDof(Sqrt)",
+    "wishart.ScaleDof(Log)",
+}
+
+
 def grouped(name: str):
     """A case that runs in the same process as all others of its family."""
     family = name.split(".")[0]
-    return pytest.param(name, marks=pytest.mark.xdist_group(family))
+    marks = [pytest.mark.long] if name in ALIKE else []
+    return pytest.param(name, marks=[pytest.mark.xdist_group(family), *marks])
 
 
 @pytest.fixture(params=map(grouped, POINTS))

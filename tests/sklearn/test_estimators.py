@@ -150,8 +150,8 @@ def test_what_it_says_is_in_the_units_of_the_table():
         for name, v in zip("01", model.lengthscales_, strict=True)
     }
     for name, value in shown.items():
-        found = re.search(rf"lengthscale of x{name} +([\d.e+]+)", said)
-        assert found and float(found[1]) == value > 100
+        found = re.search(rf"lengthscale of x{name} +([\d.,e+]+)", said)
+        assert found and float(found[1].replace(",", "")) == value > 100
     noise = re.search(r"noise \(deviation\) +([\d.e+]+)", said)
     assert noise and 2 < float(noise[1]) < 40
     for word in ("Matern52", "inducing inputs", "evidence bound per row", "converged"):
