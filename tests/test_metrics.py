@@ -16,9 +16,6 @@ from natgrad.sklearn import distribution
 from tests.estimators import KINDS, fitted, table
 
 
-pytestmark = pytest.mark.xdist_group("estimators")  # fitted once for all
-
-
 @pytest.mark.parametrize("kind", ["one", "three", "counts"])
 def test_errors_of_regressors_are_those_of_scikit_learn(kind):
     (X, y), estimator = table(kind), fitted(kind)

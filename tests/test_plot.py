@@ -17,8 +17,6 @@ from natgrad.train import History
 from tests.estimators import KINDS, NASTY, fitted, table
 
 
-pytestmark = pytest.mark.xdist_group("estimators")  # fitted once for all
-
 matplotlib.use("Agg")
 
 PICTURES = {

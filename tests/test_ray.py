@@ -18,7 +18,6 @@ RAY_RUN = Path(__file__).parents[1] / "benchmarks" / "ray_run.py"
 
 
 @pytest.mark.long
-@pytest.mark.xdist_group("several processes")
 def test_workers_of_ray_are_the_processes_of_one_run():
     pytest.importorskip("ray")
     command = [sys.executable, str(RAY_RUN), "--quick", "--steps", "60"]

@@ -11,8 +11,6 @@ from natgrad import metrics, report
 from tests.estimators import KINDS, NASTY, fitted, table
 
 
-pytestmark = pytest.mark.xdist_group("estimators")  # fitted once for all
-
 PICTURES = {
     "one": ["fit", "predicted", "calibration", "residuals", "history"],
     "three": ["predicted", "calibration", "residuals", "relevance", "history"],

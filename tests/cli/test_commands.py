@@ -14,7 +14,6 @@ import pytest
 
 
 # The processes that the fixtures run are run once, by one worker.
-pytestmark = pytest.mark.xdist_group("command line")
 
 
 def test_help_is_there_without_any_heavy_package():

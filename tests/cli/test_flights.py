@@ -43,7 +43,6 @@ def shell(tmp_path_factory):
 
 @pytest.mark.long
 @pytest.mark.skipif("NATGRAD_DATA" not in os.environ, reason="NATGRAD_DATA is not set")
-@pytest.mark.xdist_group("several processes")
 def test_the_page_on_flights(shell, tmp_path):
     data, shuffled, config, start, killed, again, used = blocks()
     shell(tmp_path, data, shuffled, config, start)

@@ -12,9 +12,6 @@ import pytest
 from .conftest import COMMAND, LONG, SHORT, Said
 
 
-pytestmark = pytest.mark.xdist_group("command line")
-
-
 @pytest.fixture(scope="module")
 def signalled(folder, environment):
     """Begins a command, and sends it a signal once it has recorded some steps."""

@@ -351,7 +351,6 @@ def test_quantiles_of_normal_targets_are_those_of_the_estimator(models):
 
 
 @pytest.mark.long
-@pytest.mark.xdist_group("command line")
 def test_each_row_is_there_once_after_any_kills(tmp_path, models, made, environment):
     for seed in range(3):
         path = tmp_path / f"lake/{seed}.parquet"

@@ -66,7 +66,6 @@ def make_lake(folder: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.xdist_group("command line")
 @pytest.mark.parametrize("name", ["howto/cli.md", "tutorials/table.md"])
 def test_the_page_shows_what_the_commands_print(name, tmp_path):
     page = commands(name)

@@ -9,8 +9,6 @@ import pyarrow.parquet as parquet
 import pytest
 
 
-pytestmark = pytest.mark.xdist_group("command line")
-
 TRAIN = "train --data lake/*.parquet --target price --inducing 8 --max-iter 40"
 
 

@@ -21,6 +21,8 @@ from tests.points import FAMILIES, POINTS, assert_close, flat
 DRAWS = 20_000
 
 
+IMPLICIT = ("beta", "dirichlet", "wishart")
+
 # Storages that another family, or the other side of this one, is tried in as well.
 ALIKE = {
     "gaussian.Moments(LogDiagonal)",
@@ -37,19 +39,16 @@ ALIKE = {
 }
 
 
-def grouped(name: str):
-    """A case that runs in the same process as all others of its family."""
-    family = name.split(".")[0]
-    marks = [pytest.mark.long] if name in ALIKE else []
-    return pytest.param(name, marks=[pytest.mark.xdist_group(family), *marks])
+def case(name: str):
+    return pytest.param(name, marks=[pytest.mark.long] if name in ALIKE else [])
 
 
-@pytest.fixture(params=map(grouped, POINTS))
+@pytest.fixture(params=map(case, POINTS))
 def at(request):
     return report(request.param)
 
 
-@pytest.fixture(params=map(grouped, FAMILIES))
+@pytest.fixture(params=map(case, FAMILIES))
 def family(request):
     return request.param
 
@@ -229,6 +228,14 @@ def test_the_path_of_small_steps_is_the_same_in_all_coordinates(family):
     assert gaps[1] < 0.3 * gaps[0]
 
 
+@pytest.mark.parametrize(
+    "family",
+    [
+        # These have no closed form, and gamma is such a one.
+        pytest.param(name, marks=[pytest.mark.long] if name in IMPLICIT else [])
+        for name in FAMILIES
+    ],
+)
 def test_leading_axes_are_batches(family):
     def some(q):
         grad = jax.grad(lambda q: flat(q.expectation()).sum())(q)

@@ -11,7 +11,6 @@ FAULTS = Path(__file__).parents[2] / "experiments" / "faults.py"
 
 
 @pytest.mark.long
-@pytest.mark.xdist_group("several processes")
 def test_every_fault_changes_no_bit():
     command = [sys.executable, str(FAULTS), "--quick"]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
