@@ -212,7 +212,7 @@ def test_a_hostile_file_is_refused_at_once(name, tmp_path):
         envelope.read(path)
     taken = time.thread_time() - start
     gc.enable()
-    assert taken < (3 if "coverage" in sys.modules else 1)  # which slows what it counts
+    assert taken < (3 if "coverage" in sys.modules else 2)  # which slows what it counts
     assert len(str(info.value)) < 600 and "\n" not in str(info.value)
 
 
