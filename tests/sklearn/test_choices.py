@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process import kernels as sklearn_kernels
 
-from natgrad import gp
-from natgrad.data.source import Arrays
+from natgrad.data import Batch
 from natgrad.gp import kernels, likelihoods
-from natgrad.sklearn import GPClassifier, GPRegressor
+from natgrad.sklearn import GPClassifier, GPRegressor, training
+from natgrad.sklearn.targets import Targets
 from natgrad.train.history import History, Record
 from natgrad.train.loop import Fitted
 
@@ -113,16 +113,19 @@ def test_of_short_runs_the_one_that_ends_highest_is_chosen(monkeypatch):
     x, y, _ = table(8)
     bounds = {likelihoods.Gaussian: (3.0, 1.0), likelihoods.StudentT: (0.0, 2.0)}
 
-    def run(self, start, *_):
+    def run(rule, start, data, **options):
         history = History()
         said = bounds[type(start.likelihood)]
         history.records = [Record(step, 0.0, bound) for step, bound in enumerate(said)]
         return Fitted(start, history)
 
-    monkeypatch.setattr(GPRegressor, "_train", run)
-    starts = [gp.SparseGP(kernels.RBF(), kind(), x) for kind in bounds]
-    best, _ = GPRegressor()._tried(starts, Arrays((x, y)), 0)
-    assert best is starts[1]
+    monkeypatch.setattr(training, "run", run)
+    candidates = [Targets(kind()) for kind in bounds]
+    estimator = GPRegressor(n_inducing=4, verbose=False)
+    rows = Batch(x, y, np.ones(len(y)))
+    for order in (candidates, candidates[::-1]):
+        runs, _ = training._race(estimator, rows, order, 0)
+        assert isinstance(runs[-1].params.likelihood, likelihoods.StudentT)
 
 
 def interrupt_once_heard(before):

@@ -3,7 +3,7 @@
 import abc
 import functools
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -126,10 +126,28 @@ class AbstractDistribution(eqx.Module, Generic[T]):
         slope = self.slope(grad) if is_distribution(grad) else grad
         return lambda size: self.stepped(slope, size)
 
+    def trials(self, grad: Any) -> Callable[[Float[Array, ""]], "Trial"]:
+        """The same path, with the divergences between its two ends."""
+        path = self.path(grad)
+
+        def trial(size: Float[Array, ""]) -> Trial:
+            there = path(size)
+            return Trial(there, there.kl(self), self.kl(there))
+
+        return trial
+
     def stepped(self, slope: T, size: Float[Array, ""]) -> Any:
         """The distribution at θ − size · slope: the same one in all coordinates."""
         move = lambda theta, slope: theta - size * slope
         return self.at_natural(jax.tree.map(move, self.natural(), slope))
+
+
+class Trial(NamedTuple):
+    """A distribution q′ that a step from q leads to, KL(q′ ‖ q) and KL(q ‖ q′)."""
+
+    there: Any
+    forward: Scalar
+    backward: Scalar
 
 
 def is_distribution(node: Any) -> bool:

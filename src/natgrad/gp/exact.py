@@ -3,18 +3,17 @@
 With all rows as inducing inputs, and q the exact posterior, the bound is the evidence.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-import scipy.optimize
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from natgrad.data.batch import Batch
+from natgrad.data.source import Arrays
 from natgrad.families.gaussian import Moments
 from natgrad.gp.kernels import AbstractKernel
 from natgrad.gp.likelihoods import Gaussian
@@ -23,11 +22,17 @@ from natgrad.gp.projection import Factor, factorized, with_jitter
 from natgrad.gp.sparse import SparseGP
 from natgrad.linalg import Sqrt
 from natgrad.special import LOG_ROOT_TAU
-from natgrad.train.history import History, Record
-from natgrad.train.loop import Fitted
-from natgrad.train.progress import Progress, Silent
-from natgrad.train.watch import Clock, Signals
-from natgrad.triangular import Matrix, Vector, eye_like, inverse_upper
+from natgrad.train.loop import Fitted, run
+from natgrad.train.profile import Evaluated, climbing
+from natgrad.train.rules import Rule
+from natgrad.triangular import (
+    Matrix,
+    Vector,
+    eye_like,
+    inverse_upper,
+    lower_of_product,
+    mirrored,
+)
 
 
 __all__ = ["Hyperparameters", "evidence", "fit", "solved"]
@@ -35,17 +40,14 @@ __all__ = ["Hyperparameters", "evidence", "fit", "solved"]
 MOST_ROWS = 1000
 """A step costs their number cubed: of so many, some tenths of a second."""
 
-STEPS = 100
-"""Of a climb, at most; seldom are they needed."""
+STEPS = 200
+"""Evaluations at most; seldom are they needed."""
 
-FAR = 20.0
-"""How far a hyperparameter, a logarithm mostly, may go from where it began: the noise
-of targets that have none would go on for ever."""
+ENOUGH = 2e-4
+"""Nats per row that the last steps must have gained together."""
 
-WALL = 1e6
-"""What a loss that is not finite counts as: nats per datum that none should reach."""
-
-CONVERGED = "the evidence is at its highest"
+LAP = 8
+"""Evaluations of each beginning before the best is chosen."""
 
 
 class Hyperparameters(NamedTuple):
@@ -95,7 +97,8 @@ def _log_density_forward(covariance: Matrix, residual: Vector) -> Any:
 def _log_density_backward(kept: tuple[Factor, Vector], slope: Array) -> Any:
     factor, root = kept
     solution = root @ factor.inverse
-    at = jnp.outer(solution, solution) - factor.inverse.T @ factor.inverse
+    inverse = mirrored(lower_of_product(factor.inverse, factor.inverse))
+    at = jnp.outer(solution, solution) - inverse
     return slope * with_jitter(at, factor) / 2, -slope * solution
 
 
@@ -119,7 +122,7 @@ def solved(of: Hyperparameters, inducing: Any, batch: Batch) -> SparseGP:
     return SparseGP(of.kernel, of.likelihood, inducing, q, of.mean)
 
 
-# The climb
+# Training
 
 
 def fit(
@@ -129,95 +132,43 @@ def fit(
     *,
     steps: int = STEPS,
     minutes: int | float | None = None,
-    progress: bool = True,
+    least: float = -math.inf,
+    progress: bool | str = True,
     log: Any = None,
-) -> Fitted:
-    """Climbs the evidence by L-BFGS from several hyperparameters; the highest is kept.
+) -> Fitted | None:
+    """Maximises the evidence by L-BFGS, from the best of several hyperparameters.
 
-    The options are those of `natgrad.train.run`, and it can be ended as that can.
+    Each takes a few evaluations; the highest goes on. Returns None if its evidence per
+    row is then below the `least`. The options are those of `natgrad.train.run`.
     """
-    seconds = minutes and 60 * minutes
-    bar = Progress(steps * len(beginnings), seconds) if progress else Silent()
-    with Signals() as signals, bar as shown:
-        climb = _Climb(batch, steps, seconds or math.inf, signals, shown)
-        tops = [climb.up(first) for first in beginnings]
-        params, records, reason = max(tops, key=lambda top: top.records[-1].objective)
-        shown.show(climb.shown_steps, records[-1])
-        shown.end(reason)
-    if signals.is_terminated:
-        raise SystemExit(143)
-    history = History(log)
-    history.begin(-1)
-    for record in records:
-        history.add(record)
-    history.reason = reason
-    return Fitted(solved(params, jnp.asarray(inducing), batch), history)
+    batches, rule = Arrays(batch, len(batch.y)), _rule()
+    options = {"minutes": minutes, "progress": progress, "log": log}
+    params = beginnings[0]
+    if len(beginnings) > 1 or least > -math.inf:
+        laps = []
+        for each in beginnings:
+            laps.append(run(rule, each, batches, steps=min(LAP, steps), **options))
+            if laps[-1].history.reason == "interrupted":
+                return _solved_from(laps[-1], inducing, batch)
+        best = max(laps, key=lambda lap: lap.history[-1].objective)
+        if best.history[-1].objective < least:
+            return None
+        params = best.params
+    fitted = run(rule, params, batches, steps=steps, **options)
+    return _solved_from(fitted, inducing, batch)
 
 
-class _Top(NamedTuple):
-    params: Hyperparameters
-    records: list[Record]
-    reason: str
+def _solved_from(fitted: Fitted, inducing: Any, batch: Batch) -> Fitted:
+    model = solved(fitted.params, jnp.asarray(inducing), batch)
+    return Fitted(model, fitted.history)
 
 
-class _Climb:
-    """Runs of SciPy's L-BFGS, which share a clock and a bar."""
+@functools.cache
+def _rule() -> Rule:
+    """One object, so that it is compiled once."""
 
-    def __init__(
-        self, batch: Batch, steps: int, seconds: float, signals: Signals, shown: Any
-    ):
-        self.batch, self.steps, self.seconds = batch, steps, seconds
-        self.signals, self.shown = signals, shown
-        self.clock, self.shown_steps = Clock(0.0), 0
+    def evaluate(params: Any, kept: Any, batch: Batch) -> Evaluated:
+        loss = lambda params: -evidence(params, batch)
+        return Evaluated(params, *jax.value_and_grad(loss)(params), kept)
 
-    def up(self, first: Hyperparameters) -> _Top:
-        """Where the climb from these ends."""
-        flat, unflatten = ravel_pytree(first)
-        at, records = np.asarray(flat), []
-
-        def loss_and_slope(at: np.ndarray) -> tuple[float, np.ndarray]:
-            loss, slope = _loss_and_slope(unflatten(jnp.asarray(at)), self.batch)
-            slope = np.asarray(ravel_pytree(slope)[0])
-            is_good = np.isfinite(loss) and np.isfinite(slope).all()
-            return (float(loss), slope) if is_good else (WALL, np.zeros_like(slope))
-
-        def look(intermediate_result: Any) -> None:
-            records.append(self._record(len(records), intermediate_result.fun))
-            if self._why_not() is not None:
-                raise StopIteration
-
-        records.append(self._record(0, loss_and_slope(at)[0]))
-        if self._why_not() is None:
-            found = scipy.optimize.minimize(
-                loss_and_slope,
-                at,
-                jac=True,
-                method="L-BFGS-B",
-                bounds=np.stack([at - FAR, at + FAR], axis=1),
-                callback=look,
-                options={"maxiter": self.steps},
-            )
-            at = found.x
-        is_short = len(records) > self.steps
-        reason = self._why_not() or ("all steps taken" if is_short else CONVERGED)
-        return _Top(unflatten(jnp.asarray(at)), records, reason)
-
-    def _record(self, step: int, loss: Any) -> Record:
-        self.shown_steps += 1
-        seconds = round(self.clock.seconds(), 3)
-        record = Record(step, seconds, -float(loss))
-        self.shown.show(self.shown_steps, record)
-        return record
-
-    def _why_not(self) -> str | None:
-        """Why to go no further, if there is a reason."""
-        if self.signals.reason is not None:
-            return self.signals.reason
-        return "the time is over" if self.clock.seconds() > self.seconds else None
-
-
-@jax.jit
-def _loss_and_slope(params: Hyperparameters, batch: Batch) -> Any:
-    """Minus the evidence per datum, and its gradient."""
-    loss = lambda params: -evidence(params, batch) / _total(batch)
-    return jax.value_and_grad(loss)(params)
+    return climbing(evaluate, _total, enough=ENOUGH)

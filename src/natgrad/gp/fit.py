@@ -12,9 +12,17 @@ from jax import lax
 from jaxtyping import Array
 
 from natgrad.data.batch import Batch
-from natgrad.data.source import Arrays, Iterated, as_batch, as_batches
+from natgrad.data.source import (
+    Arrays,
+    Batches,
+    Iterated,
+    as_batch,
+    as_batches,
+    filled,
+)
 from natgrad.data.stream import Parquet
 from natgrad.errors import InputError
+from natgrad.gp.profile import profile_rule
 from natgrad.gp.spacing import default_hyperparameters
 from natgrad.gp.sparse import SparseGP, elbo
 from natgrad.gp.steps import alternating
@@ -22,6 +30,12 @@ from natgrad.guarded import guarded_ngd
 from natgrad.train.loop import Fitted, run
 from natgrad.train.rules import Rule
 
+
+BATCH = 256
+"""How many rows a batch has by default."""
+
+WORK = 1.2e8
+"""Products in an evaluation of all rows, about: some hundredths of a second."""
 
 SCORED = 1024
 """How many held-out rows are scored at a time."""
@@ -33,17 +47,21 @@ def fit(
     *,
     held_out: Any = None,
     rule: Rule | None = None,
-    batch_size: int = 256,
+    batch_size: int | None = None,
     seed: int = 0,
     **options: Any,
 ) -> Fitted:
     """Trains a model on data, with nothing to set.
 
-    `data` is a pair (x, y) or a triple (x, y, weight) of arrays or frames, of which
-    batches have `batch_size` rows; or an iterable of batches. `held_out` is another
-    such pair: the mean log density of its targets is shown, and the parameters that
-    were best on it are returned. `rule` is how a step is taken; left out, it is a
-    guarded natural step on q and then annealed Adam on the hyperparameters.
+    `data` is a pair (x, y) or a triple (x, y, weight) of arrays or frames, or an
+    iterable of batches. `held_out` is another such pair: the mean log density of its
+    targets is shown, and the parameters that were best on it are returned.
+
+    Small tables are trained on all rows at once, by L-BFGS on the ELBO at its best q
+    (the profile): the ELBO never falls, and the run stops when nothing is left
+    to gain. Larger tables, and those for which you give a `batch_size`, take batches,
+    of 256 rows by default: each step is a guarded natural step on q and then a step of
+    Adam on the hyperparameters. `rule` replaces both.
 
     `options` are those of `natgrad.train.run`: `steps` or `minutes`, `patience`, `log`,
     `checkpoint`, `resume`, `progress` and so on.
@@ -53,7 +71,12 @@ def fit(
             f"the model is a {type(model).__name__}; it should be a SparseGP, such as "
             "start(x, likelihood) makes"
         )
-    batches = as_batches(data, batch_size, seed)
+    batches = as_batches(data, batch_size or BATCH, seed)
+    is_free = rule is None and batch_size is None and not isinstance(data, Batches)
+    if is_free and isinstance(batches, Arrays) and fits_at_once(model, batches.total):
+        check(model, batches.columns, "data")
+        rows = filled(batches.columns)
+        batches, rule = Arrays(rows, len(rows.y), seed), profile_rule(len(rows.y))
     if isinstance(batches, Arrays):
         check(model, batches.columns, "data")
     elif isinstance(batches, Iterated):
@@ -77,10 +100,19 @@ def fit(
     return run(rule, model, batches, seed=seed, score=score, loss=loss, **options)
 
 
+def fits_at_once(model: SparseGP, rows: int) -> bool:
+    """Whether all rows together are little enough work to be seen at every step."""
+    if jax.process_count() > 1:
+        return False
+    latents, size = model.likelihood.latents or 1, len(model.inducing)
+    return latents * size**2 * (rows + size) <= WORK
+
+
 @functools.lru_cache(maxsize=64)
 def default_rule(num_data: int | float | None, fraction: float | None) -> Rule:
     """One object for one size of data, so that it is compiled once."""
-    return alternating(guarded_ngd(fraction), default_hyperparameters(), num_data)
+    rule = alternating(guarded_ngd(fraction), default_hyperparameters(), num_data)
+    return rule._replace(is_annealed=True)
 
 
 def fixed_hyperparameters(

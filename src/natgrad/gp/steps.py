@@ -73,7 +73,7 @@ def alternating(
             grad, state.natural, q, **{**extra, **seen, "rest": rest}
         )
         moved = with_posterior(optax.apply_updates(q, updates))
-        grads = _hyperparameter_gradient(loss, moved, rows, pull_back)
+        grads = hyperparameter_gradient(loss, moved, rows, pull_back)
         # What q has there is zero, and need not be sent.
         still, grads = grads.posterior, across.mean(_without_posterior(grads))
         grads = eqx.tree_at(_posterior, grads, still, is_leaf=lambda x: x is None)
@@ -89,7 +89,7 @@ def alternating(
     return Rule(init, step, is_shareable=True)
 
 
-def _hyperparameter_gradient(
+def hyperparameter_gradient(
     loss: Callable[[SparseGP, Projection], Array],
     model: SparseGP,
     rows: Projection,

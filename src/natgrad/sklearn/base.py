@@ -16,30 +16,21 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from natgrad import gp
 from natgrad.data.batch import Batch
-from natgrad.data.source import Arrays, Sample, filled
-from natgrad.data.stream import Parquet
-from natgrad.errors import InputError, InputWarning
-from natgrad.gp import exact, kernels
+from natgrad.errors import InputError
 from natgrad.gp.files import from_bytes, to_bytes
-from natgrad.gp.fit import default_rule
-from natgrad.gp.likelihoods import Gaussian
-from natgrad.gp.means import Zero
-from natgrad.gp.sizes import enough
 from natgrad.gp.stream import absorb
-from natgrad.sklearn import files, summary
-from natgrad.sklearn.beginnings import KERNELS, beginnings
+from natgrad.sklearn import files, summary, training
+from natgrad.sklearn.beginnings import KERNELS
 from natgrad.sklearn.convergence import STILL, late_gain
 from natgrad.sklearn.rows import counted, weighted
 from natgrad.sklearn.targets import Targets, centre_and_scale
+from natgrad.threads import few_threads, largest
 from natgrad.train.history import History
-from natgrad.train.loop import RECORDS
+from natgrad.train.loop import CONVERGED
 
 
-FEWEST, FIRST, MANY = 32, 100, 256
-"""How many inducing inputs are tried first, for few rows and for many."""
-
-EXPLORED = 5
-"""A run that finds out how many inducing inputs are needed is this much shorter."""
+FEW = 256
+"""Up to how many rows those that repeat are counted, not kept."""
 
 
 def in_double(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -47,7 +38,9 @@ def in_double(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def wrapped(*arguments: Any, **keywords: Any) -> Any:
+        model = getattr(arguments[0], "model_", None)
         with (
+            few_threads(largest(model)),
             jax.enable_x64(True),
             jax.numpy_dtype_promotion("standard"),
             jax.numpy_rank_promotion("allow"),
@@ -68,7 +61,7 @@ class BaseGP(BaseEstimator):
         n_inducing: Any = "auto",
         max_iter: Any = 5000,
         minutes: Any = None,
-        batch_size: Any = 256,
+        batch_size: Any = "auto",
         random_state: Any = 0,
         verbose: Any = True,
     ):
@@ -120,7 +113,7 @@ class BaseGP(BaseEstimator):
         self._learn_classes(y, classes)
         y = self._numbers(y)
         total = float(weight.sum())
-        if len(y) <= self.batch_size:
+        if len(y) <= FEW:
             X, y, weight = counted(X, y, weight)
         self.x_mean_, self.x_scale_ = centre_and_scale(X, weight)
         candidates = self._candidates(y, weight)
@@ -128,23 +121,8 @@ class BaseGP(BaseEstimator):
         self.y_mean_, self.y_scale_ = targets.centre, targets.scale
         x, y = self._scaled(X), self._standard(y)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        rows, fitted = Batch(x, y, weight), None
-        if self._is_exact(targets, len(y)):
-            # Over within a minute, and so without checkpoints.
-            fitted = self._train_exact(rows, targets, options.get("log"))
-            is_ended = fitted.history.reason == "interrupted"
-            candidates = [] if is_ended else candidates[1:]
-        if candidates:
-            data = Sample(rows, self.batch_size, seed)
-            least = -math.inf if fitted is None else fitted.history[-1].objective
-            model, tried = self._start(x, candidates, data, seed, least)
-            if tried is not None and tried.history.reason == "interrupted":
-                # Whoever ends the first part of a run means all of it.
-                fitted = tried if fitted is None else fitted
-            elif model is not None:
-                left = self.minutes and self.minutes - (time.monotonic() - began) / 60
-                left = left and max(left, self.minutes / EXPLORED)
-                fitted = self._train(model, data, seed, minutes=left, **options)
+        rows = Batch(x, y, weight)
+        fitted = training.trained(self, rows, candidates, seed, **options)
         self._keep(fitted, total, time.monotonic() - began)
         return self
 
@@ -166,105 +144,6 @@ class BaseGP(BaseEstimator):
             self.n_rows_seen_ += float(weight.sum())
         return self
 
-    def _is_exact(self, targets: Targets, rows: int) -> bool:
-        """Whether all rows can be inducing inputs, and the bound is the evidence."""
-        is_small = self.n_inducing == "auto" and rows <= exact.MOST_ROWS
-        is_single = not isinstance(self.kernel, kernels.Separate)
-        return is_small and is_single and type(targets.likelihood) is Gaussian
-
-    def _train_exact(self, rows: Batch, targets: Targets, log: Any) -> Any:
-        columns = rows.x.shape[1]
-        begun = [
-            exact.Hyperparameters(kernel, targets.likelihood, targets.mean or Zero())
-            for kernel in beginnings(self.kernel, columns)
-        ]
-        return exact.fit(
-            begun,
-            np.unique(rows.x + 0.0, axis=0),
-            filled(rows),
-            steps=min(self.max_iter, exact.STEPS),
-            minutes=self.minutes,
-            progress=bool(self.verbose),
-            log=log,
-        )
-
-    def _start(
-        self,
-        x: np.ndarray,
-        candidates: list[Targets],
-        data: Arrays,
-        seed: int,
-        least: float,
-    ) -> tuple[gp.SparseGP | None, Any]:
-        """A model to train: of the likelihood, and as many inducing inputs, as help.
-
-        None, if no candidate gets a bound above the `least`. And the run that found
-        that out, if there was one.
-        """
-        is_auto = self.n_inducing == "auto"
-        first = FIRST if len(x) >= MANY else FEWEST
-        size = first if isinstance(self.n_inducing, str) else self.n_inducing
-        kernel = beginnings(self.kernel, x.shape[1])[0]
-        with warnings.catch_warnings():
-            if is_auto:
-                warnings.simplefilter("ignore", InputWarning)  # of too few rows
-            starts = [
-                gp.start(
-                    x, targets.likelihood, size, seed, kernel=kernel, mean=targets.mean
-                )
-                for targets in candidates
-            ]
-            is_all = not is_auto or len(starts[0].inducing) < size or size >= len(x)
-            if is_all and len(starts) == 1:
-                return starts[0], None
-            best, tried = self._tried(starts, data, seed)
-            if not tried.history[-1].objective > least:
-                return None, tried
-            if is_all or tried.history.reason == "interrupted":
-                return best, tried
-            return enough(tried.params, data.columns, data.batch_size, seed), tried
-
-    def _tried(
-        self, starts: list[gp.SparseGP], data: Arrays, seed: int
-    ) -> tuple[gp.SparseGP, Any]:
-        """The start that a short run brings highest, and that run."""
-        steps = max(1, self.max_iter // EXPLORED)
-        minutes = self.minutes and self.minutes / EXPLORED / len(starts)
-        found = []
-        for start in starts:
-            title = "how many inducing inputs? "
-            if len(starts) > 1:
-                title = f"{type(start.likelihood).__name__}? "
-            tried = self._train(start, data, seed, steps, minutes, title)
-            found.append((start, tried))
-            if tried.history.reason == "interrupted":
-                return found[-1]
-        return max(found, key=lambda pair: pair[1].history[-1].objective)
-
-    def _train(
-        self,
-        model: gp.SparseGP,
-        data: Arrays | Parquet,
-        seed: int,
-        steps: int | None = None,
-        minutes: Any = None,
-        title: str = "",
-        **options: Any,
-    ) -> Any:
-        # To a power of two: tables of nearly one size share what is compiled.
-        fraction = 2.0 ** round(math.log2(data.fraction))
-        return gp.fit(
-            model,
-            data,
-            rule=default_rule(None, fraction),
-            seed=seed,
-            steps=steps or self.max_iter,
-            minutes=minutes,
-            log_every=max(1, self.max_iter // RECORDS),
-            progress=title if title and self.verbose else bool(self.verbose),
-            **options,
-        )
-
     def _set_model(self, model: gp.SparseGP) -> None:
         """Takes a model, and readies it for prediction."""
         self.model_, self._predictor = model, gp.condition(model)
@@ -279,7 +158,7 @@ class BaseGP(BaseEstimator):
         self.elbo_ = history[-1].objective - math.log(self.y_scale_)
         self.fit_seconds_ = seconds
         self.message_ = history.reason
-        gain = 0.0 if history.reason == exact.CONVERGED else late_gain(history)
+        gain = 0.0 if history.reason == CONVERGED else late_gain(history)
         self.converged_ = not gain > STILL
         if not self.converged_:
             rise = f"rose by {gain:.2g} nats per row" if gain < math.inf else "may rise"
@@ -291,7 +170,7 @@ class BaseGP(BaseEstimator):
                 ConvergenceWarning,
                 stacklevel=5,
             )
-        elif history.reason != exact.CONVERGED:
+        elif history.reason != CONVERGED:
             self.message_ += ", and the bound rises no more"
 
     def _check_parameters(self) -> None:
@@ -303,8 +182,9 @@ class BaseGP(BaseEstimator):
         for name in ("n_inducing", "max_iter", "batch_size"):
             value = getattr(self, name)
             is_whole = isinstance(value, int | np.integer) and value > 0
-            if not is_whole and (name, value) != ("n_inducing", "auto"):
-                also = " or 'auto'" if name == "n_inducing" else ""
+            is_auto = isinstance(value, str) and value == "auto"
+            if not is_whole and not (is_auto and name != "max_iter"):
+                also = " or 'auto'" if name != "max_iter" else ""
                 raise InputError(
                     f"{name} is {value!r}; it should be a whole number above 0{also}"
                 )

@@ -10,8 +10,9 @@ from sklearn.utils.validation import column_or_1d
 
 from natgrad.errors import InputError
 from natgrad.sklearn import distribution
-from natgrad.sklearn.base import MANY, BaseGP, in_double
+from natgrad.sklearn.base import BaseGP, in_double
 from natgrad.sklearn.targets import NOISES, Targets, regression
+from natgrad.sklearn.training import MANY
 
 
 class GPRegressor(RegressorMixin, BaseGP):
@@ -23,8 +24,8 @@ class GPRegressor(RegressorMixin, BaseGP):
             "poisson", "negative-binomial"} or a likelihood, default="auto"
         What the targets are: real numbers with equal noise; with outliers; with noise
         that depends on the inputs; positive; between 0 and 1; or counts. "auto" is
-        "gaussian" of less than 256 rows; of more, short runs tell which of the first
-        three has the highest evidence bound.
+        "gaussian" for fewer than 256 rows. With more, short runs compare the first
+        three and keep the one with the highest ELBO.
     kernel : {"matern52", "matern32", "matern12", "rbf"} or a kernel, \
             default="matern52"
         How smooth the function is. Each input has a lengthscale of its own.
@@ -32,11 +33,14 @@ class GPRegressor(RegressorMixin, BaseGP):
         How many inducing inputs stand for the rows. More follow finer detail and take
         longer; "auto" finds out how many help.
     max_iter : int, default=5000
-        Steps of training.
+        The most steps that training may take. It stops by itself when the ELBO no
+        longer rises, usually far earlier.
     minutes : float, default=None
         Training ends after so many minutes, if it has not ended before.
-    batch_size : int, default=256
-        Rows in a step. A table with no more rows is seen whole at each step.
+    batch_size : int or "auto", default="auto"
+        Rows in a step. "auto" takes all rows where that is fast, up to some thousands,
+        and batches of 256 for larger tables. With all rows the hyperparameters need no
+        learning rate, and the ELBO never falls.
     random_state : int, RandomState or None, default=0
         The order of the rows and where the inducing inputs begin.
     verbose : bool, default=True

@@ -9,6 +9,7 @@ from sklearn.utils import check_random_state
 from natgrad import gp
 from natgrad.data.scan import Summary
 from natgrad.data.stream import Parquet
+from natgrad.sklearn import training
 from natgrad.sklearn.base import in_double
 from natgrad.sklearn.beginnings import beginnings
 
@@ -46,5 +47,5 @@ def fit(
         x, targets.likelihood, size, seed, kernel=kernel, mean=targets.mean
     )
     minutes = estimator.minutes
-    fitted = estimator._train(model, data, seed, minutes=minutes, **options)
+    fitted = training.train(estimator, model, data, seed, minutes=minutes, **options)
     estimator._keep(fitted, data.num_data, time.monotonic() - began)

@@ -1,6 +1,7 @@
 """Training: a fold of a step over batches, many steps to a call."""
 
 import contextlib
+import inspect
 import json
 import warnings
 from collections.abc import Callable, Sequence
@@ -14,11 +15,13 @@ from natgrad import distributed
 from natgrad.data.source import Arrays, Batches, Iterated, as_batches
 from natgrad.errors import FitError, InputError, InputWarning
 from natgrad.guarded import GuardedState
+from natgrad.threads import few_threads, largest
 from natgrad.train.checkpoint import Checkpoints
 from natgrad.train.diagnosis import likely_cause
 from natgrad.train.history import History, Record
 from natgrad.train.keeper import Keeper
 from natgrad.train.mesh import Devices, devices_for, unlike_parts
+from natgrad.train.profile import profile_rule
 from natgrad.train.progress import Progress, Silent
 from natgrad.train.rules import Loss, Rule, default_rule, in_turn
 from natgrad.train.state import (
@@ -28,6 +31,7 @@ from natgrad.train.state import (
     State,
     copied,
     first_state,
+    is_over,
     number,
 )
 from natgrad.train.watch import REASONS, TERMINATED, Clock, Signals, Watchdog
@@ -38,6 +42,13 @@ STEPS = 5000
 
 RECORDS = 50
 """How many records a run of known length leaves."""
+
+
+LONGEST = 50
+"""How many steps a record stands for, at most."""
+
+CONVERGED = "converged"
+"""Why a run ends that has found its optimum."""
 
 
 class Fitted(NamedTuple):
@@ -52,7 +63,7 @@ def fit(
     params: Any,
     data: Any,
     *,
-    optimizer: optax.GradientTransformation | Sequence[Any] | None = None,
+    optimizer: optax.GradientTransformation | Sequence[Any] | str | None = None,
     batch_size: int = 256,
     seed: int = 0,
     **options: Any,
@@ -67,16 +78,39 @@ def fit(
     natural step on the distributions and then annealed Adam on the rest; several are
     taken in turn.
 
+    `optimizer="profile"` sees all rows at every step and has no learning rate: L-BFGS
+    moves the rest while natural steps keep the distributions at their best. The loss
+    then never rises, and the run stops when nothing is left to gain.
+
     `options` are those of `run`.
     """
     batches = as_batches(data, batch_size, seed)
-    if optimizer is None:
+    if isinstance(optimizer, str):
+        batches, rule = _profiled(loss, batches, optimizer)
+    elif optimizer is None:
         rule = default_rule(loss, params, batches.fraction)
     elif isinstance(optimizer, optax.GradientTransformation):
         rule = in_turn(loss, optimizer)
     else:
         rule = in_turn(loss, *optimizer)
     return run(rule, params, batches, seed=seed, loss=loss, **options)
+
+
+def _profiled(loss: Loss, batches: Batches, name: str) -> tuple[Arrays, Rule]:
+    """All rows as one batch, and the rule that climbs the profile of a loss."""
+    if name != "profile":
+        raise InputError(f"optimizer is {name!r}; the only name is 'profile'")
+    if not isinstance(batches, Arrays):
+        raise InputError(
+            "optimizer='profile' needs all rows at every step: give arrays, not batches"
+        )
+    if len(inspect.signature(loss).parameters) > 2:
+        raise InputError(
+            "optimizer='profile' needs a loss without noise: loss(params, batch), "
+            "without a key"
+        )
+    rows = Arrays(batches.columns, batches.total, batches.seed)
+    return rows, profile_rule(loss, rows.num_data)
 
 
 def run(
@@ -119,7 +153,8 @@ def run(
     """
     _check_options(steps=steps, minutes=minutes, patience=patience, log_every=log_every)
     steps = STEPS if steps is None and minutes is None else steps and int(steps)
-    every = log_every or max(1, (steps or STEPS) // RECORDS)
+    every = log_every or max(1, min((steps or STEPS) // RECORDS, LONGEST))
+    every = 1 if rule.is_over is not None else every
     limit = None if minutes is None else 60 * minutes
     score = None if score is None else jax.jit(score)
     state = first_state(rule, params, has_score=score is not None)
@@ -131,7 +166,8 @@ def run(
     watchdog = Watchdog(
         distributed.limit("PATIENCE") if devices.processes > 1 else None
     )
-    with contextlib.closing(keeper), Signals() as signals, watchdog:
+    threads = few_threads(largest(params))
+    with threads, contextlib.closing(keeper), Signals() as signals, watchdog:
         state, spent = keeper.restore(state, resume and is_first)
         state, spent = devices.as_first((state, spent))
         state, spent = devices.spread(state), float(spent)
@@ -156,7 +192,9 @@ def run(
                 if due:
                     keeper.keep(devices.whole(state), seconds, history)
                 reason = REASONS.get(int(heard))
-                if steps is not None and step >= steps:
+                if is_over(rule, state):
+                    reason = CONVERGED
+                elif steps is not None and step >= steps:
                     reason = "all steps taken"
                 elif limit is not None and seconds >= limit:
                     reason = "the time is over"
@@ -174,7 +212,7 @@ def run(
                 if int(state.tally.in_a_row) >= REFUSALS:
                     alone = state._replace(params=devices.local(state.params))
                     raise _failure(loss, alone, batches, history)
-                if step % every == 0 or step == steps:
+                if step % every == 0 or step == steps or is_over(rule, state):
                     held_out = _scored(score, state, devices)
                     record, state = _record(state, batches.num_data, held_out, clock)
                     history.add(record)
@@ -243,6 +281,8 @@ def _devices(
     rule: Rule, loss: Loss | None, params: Any, batches: Batches, latents: int
 ) -> Devices:
     """All devices, if the loss can be shared out to them."""
+    if rule.is_over is not None:
+        return Devices()
     devices = devices_for(getattr(batches, "batch_size", None), latents)
     if devices.across.number == 1 or rule.is_shareable or loss is None:
         return devices

@@ -28,12 +28,17 @@ class Rule(NamedTuple):
     that is not finite. Of what the loop knows it takes what it needs: `progress`, the
     part of the run that is over, `key`, which is new at each step, and `across`, the
     devices that share the batch, over which it is to take means. If it is right for
-    parts of any weights, whatever the loss is like, it `is_shareable`.
+    parts of any weights, whatever the loss is like, it `is_shareable`. A rule that
+    knows when it is done has `is_over`, a function of its state; it sees all rows at
+    every step, on one device. If its rate falls with `progress`, it `is_annealed`, and
+    the loop decides when that begins.
     """
 
     init: Callable[[Any], Any]
     step: Callable[..., tuple[Any, Any, Float[Array, ""]]]
     is_shareable: bool = False
+    is_over: Callable[[Any], Bool[Array, ""]] | None = None
+    is_annealed: bool = False
 
 
 Loss = Callable[..., Array]
@@ -104,7 +109,7 @@ def _default_rule(loss: Loss, kinds: frozenset[bool], fraction: float | None) ->
         optimizers.append(on_distributions(guarded_ngd(fraction)))
     if False in kinds:
         optimizers.append(on_hyperparameters(default_hyperparameters()))
-    return in_turn(loss, *optimizers)
+    return in_turn(loss, *optimizers)._replace(is_annealed=False in kinds)
 
 
 def all_finite(tree: Any) -> Bool[Array, ""]:

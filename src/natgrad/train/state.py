@@ -14,6 +14,7 @@ from natgrad.data.source import Batches
 from natgrad.distributed import lost_peers
 from natgrad.train.mesh import Across, Devices
 from natgrad.train.rules import Rule
+from natgrad.train.schedule import Plan, first_plan, planned, progress_of
 
 
 CALL_SECONDS = 0.2
@@ -54,13 +55,15 @@ class State(NamedTuple):
     optimizer: Any
     tally: Tally
     best: Best
+    plan: Plan | None
 
 
 def first_state(rule: Rule, params: Any, has_score: bool) -> State:
     zero = number(0)
     tally = Tally(number(0.0), zero, zero, zero)
     best = Best(number(-np.inf), zero, params if has_score else None)
-    return copied(State(zero, params, rule.init(params), tally, best))
+    plan = first_plan() if rule.is_annealed else None
+    return copied(State(zero, params, rule.init(params), tally, best, plan))
 
 
 @partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)
@@ -77,33 +80,50 @@ def _take_steps(
     batches: Any,
     number: Any,
     steps: Any,
-    least: Any,
+    part: Any,
+    rows: Any,
     seed: Any,
 ) -> State:
-    """Takes `number` steps, whose count may change without a new compilation."""
+    """Takes `number` steps, whose count may change without a new compilation.
+
+    `steps` is how many there are in all, `part` the part of the time that is over, and
+    `rows` how many the data has.
+    """
     key = jax.random.key(seed)
 
     def going(carry: tuple[Array, State]) -> Array:
         place, state = carry
-        return (place < number) & (state.tally.in_a_row < REFUSALS)
+        is_going = (place < number) & (state.tally.in_a_row < REFUSALS)
+        return is_going & ~is_over(rule, state)
 
     def body(carry: tuple[Array, State]) -> tuple[Array, State]:
         place, state = carry
         at_place = lambda leaf: lax.dynamic_index_in_dim(leaf, place, keepdims=False)
-        part, shared = across.part(jax.tree.map(at_place, batches))
+        batch, shared = across.part(jax.tree.map(at_place, batches))
         params, optimizer, loss = rule.step(
             state.params,
             state.optimizer,
-            part,
-            progress=jnp.maximum(state.step.astype(float) / steps, least),
+            batch,
+            progress=progress_of(state.plan, state.step, steps, part),
             key=across.key(jax.random.fold_in(key, state.step)),
             across=shared,
         )
         tally = _tallied(state.tally, loss)
-        state = State(state.step + 1, params, optimizer, tally, state.best)
+        plan = state.plan
+        plan = None if plan is None else planned(plan, state.step, loss, rows)
+        state = State(state.step + 1, params, optimizer, tally, None, plan)
         return place + 1, state
 
     return lax.while_loop(going, body, (jnp.zeros((), int), state))[1]
+
+
+def is_over(rule: Rule, state: State) -> Any:
+    """Whether a run has found its optimum, as far as it can tell."""
+    if rule.is_over is not None:
+        return rule.is_over(state.optimizer)
+    if state.plan is None:
+        return jnp.zeros((), bool)
+    return state.step.astype(float) >= state.plan.end
 
 
 def _tallied(tally: Tally, loss: Array) -> Tally:
@@ -145,12 +165,12 @@ class Caller:
     def call(self, state: State, seconds: float) -> State:
         """The state after some steps; the same if there is no more data."""
         step, best = int(state.step), state.best
+        part = 0.0 if self.limit is None else min(1.0, seconds / self.limit)
         fetched = self._fetch(step) if self.ready is None else self.ready
         if fetched is None:
             return state
         stacked, number = fetched
         is_compiled = self.ready is not None
-        least = 0.0 if self.limit is None else min(1.0, seconds / self.limit)
         begun = time.monotonic()
         with lost_peers():
             state = _advance(
@@ -160,7 +180,8 @@ class Caller:
                 self.devices.place(stacked),
                 number,
                 float(self.steps or np.inf),
-                least,
+                part,
+                float(self.batches.num_data or 1),
                 self.seed,
             )
             self.ready = self._fetch(step + number)

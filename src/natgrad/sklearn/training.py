@@ -1,0 +1,185 @@
+"""From the rows of a table to a trained model: which noise, how many inducing inputs.
+
+Candidates race on all rows, or on some if there are many: each takes a few evaluations
+of its profile, and the one with the highest ELBO goes on from where it is. All have the
+same number of inducing inputs. Gaussian noise may come back with every row as one, if
+the evidence is then the highest of all.
+"""
+
+import math
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+
+from natgrad import gp
+from natgrad.data.batch import Batch
+from natgrad.data.source import Arrays, Sample, filled
+from natgrad.errors import InputWarning
+from natgrad.gp import exact, kernels
+from natgrad.gp.fit import BATCH, default_rule, fits_at_once
+from natgrad.gp.likelihoods import Gaussian
+from natgrad.gp.means import Zero
+from natgrad.gp.profile import carried_over, profile_rule
+from natgrad.gp.sizes import enough
+from natgrad.sklearn.beginnings import beginnings
+from natgrad.sklearn.targets import Targets
+from natgrad.train.history import History
+from natgrad.train.loop import Fitted, run
+
+
+FEWEST, FIRST, MANY = 32, 100, 256
+"""How many inducing inputs are tried first, for less than so many rows and for more."""
+
+LAP = 20
+"""Evaluations that each candidate takes."""
+
+RACED = 2000
+"""On how many rows candidates race, at most."""
+
+PART = 5
+"""A race takes at most this part of the minutes."""
+
+
+def trained(
+    estimator: Any, rows: Batch, candidates: list[Targets], seed: int, **options: Any
+) -> Fitted:
+    """The best model found within the limits that the estimator sets."""
+    began = time.monotonic()
+    is_small = is_exact(estimator, candidates[0], len(rows.y))
+    if is_small and len(candidates) == 1:
+        starts = beginnings(estimator.kernel, rows.x.shape[1])
+        return _exact(estimator, rows, candidates[0], starts, options)
+    runs, ended = _race(estimator, rows, candidates, seed)
+    if ended is not None:
+        return ended
+    model = runs[-1].params
+    if is_small:
+        # With every row as an inducing input Gaussian noise may yet be the best.
+        first = next(each.params for each in runs if _is_gaussian(each.params))
+        least = runs[-1].history[-1].objective if runs[-1].history else -math.inf
+        found = _exact(
+            estimator, rows, candidates[0], [first.kernel], options, least=least
+        )
+        if found is not None:
+            return found
+    if estimator.n_inducing == "auto":
+        batch = _batch_size(estimator, model, len(rows.y))
+        is_all = batch == len(rows.y)
+        larger = enough(model, rows, batch, seed)
+        if len(larger.inducing) > len(model.inducing):
+            model = carried_over(larger, model, filled(rows)) if is_all else larger
+    minutes = _minutes_left(estimator, began)
+    return train(estimator, model, rows, seed, minutes=minutes, **options)
+
+
+def train(
+    estimator: Any, model: gp.SparseGP, rows: Any, seed: int, **options: Any
+) -> Fitted:
+    """Trains a model on all rows at once where they are few, else on batches."""
+    options = {"steps": estimator.max_iter, "seed": seed, **options}
+    options.setdefault("progress", bool(estimator.verbose))
+    if isinstance(rows, Batch) and _is_whole(estimator, model, len(rows.y)):
+        rows = filled(rows)
+        data, rule = Arrays(rows, len(rows.y)), profile_rule(len(rows.y))
+        return gp.fit(model, data, rule=rule, **options)
+    size = BATCH if estimator.batch_size == "auto" else estimator.batch_size
+    batches = Sample(rows, size, seed) if isinstance(rows, Batch) else rows
+    # To a power of two: tables of nearly one size share what is compiled.
+    fraction = 2.0 ** round(math.log2(batches.fraction))
+    return gp.fit(model, batches, rule=default_rule(None, fraction), **options)
+
+
+def is_exact(estimator: Any, targets: Targets, rows: int) -> bool:
+    """Whether all rows can be inducing inputs, and the bound is the evidence."""
+    is_small = estimator.n_inducing == "auto" and rows <= exact.MOST_ROWS
+    is_single = not isinstance(estimator.kernel, kernels.Separate)
+    return is_small and is_single and type(targets.likelihood) is Gaussian
+
+
+def _exact(
+    estimator: Any,
+    rows: Batch,
+    targets: Targets,
+    starts: list[Any],
+    options: dict[str, Any],
+    least: float = -math.inf,
+) -> Any:
+    # Over within seconds, and so without checkpoints.
+    mean = targets.mean or Zero()
+    begun = [exact.Hyperparameters(start, targets.likelihood, mean) for start in starts]
+    return exact.fit(
+        begun,
+        np.unique(rows.x + 0.0, axis=0),
+        filled(rows),
+        steps=estimator.max_iter,
+        minutes=estimator.minutes,
+        least=least,
+        progress=bool(estimator.verbose),
+        log=options.get("log"),
+    )
+
+
+def _race(
+    estimator: Any, rows: Batch, candidates: list[Targets], seed: int
+) -> tuple[list[Fitted], Fitted | None]:
+    """The last run of each candidate, the best last; and one that was interrupted."""
+    is_auto = estimator.n_inducing == "auto"
+    first = FIRST if len(rows.y) >= MANY else FEWEST
+    size = first if is_auto else estimator.n_inducing
+    kernel = beginnings(estimator.kernel, rows.x.shape[1])[0]
+    with warnings.catch_warnings():
+        if is_auto:
+            warnings.simplefilter("ignore", InputWarning)  # of too few rows
+        models = [
+            gp.start(rows.x, each.likelihood, size, seed, kernel=kernel, mean=each.mean)
+            for each in candidates
+        ]
+    left = [Fitted(model, History()) for model in models]
+    is_decided = not is_auto or len(models[0].inducing) < size or size >= len(rows.y)
+    if len(models) == 1 and is_decided:
+        return left, None
+    some = np.random.default_rng(seed).permutation(len(rows.y))[:RACED]
+    some = filled(Batch(*(column[np.sort(some)] for column in rows)))
+    data, rule = Arrays(some, len(some.y)), profile_rule(len(some.y))
+    minutes = estimator.minutes and estimator.minutes / PART / len(left)
+    steps = min(LAP, estimator.max_iter)
+    for place, each in enumerate(left):
+        title = f"trying {type(each.params.likelihood).__name__}: "
+        left[place] = run(
+            rule,
+            each.params,
+            data,
+            steps=steps,
+            minutes=minutes,
+            progress=title if estimator.verbose else False,
+        )
+        if left[place].history.reason == "interrupted":
+            return left, left[place]
+    return sorted(left, key=lambda each: each.history[-1].objective), None
+
+
+def _is_gaussian(model: gp.SparseGP) -> bool:
+    return type(model.likelihood) is Gaussian
+
+
+def _is_whole(estimator: Any, model: gp.SparseGP, rows: int) -> bool:
+    """Whether every step sees all rows."""
+    if estimator.batch_size == "auto":
+        return fits_at_once(model, rows)
+    return rows <= estimator.batch_size
+
+
+def _batch_size(estimator: Any, model: gp.SparseGP, rows: int) -> int:
+    """How many rows a step would see."""
+    if _is_whole(estimator, model, rows):
+        return rows
+    return BATCH if estimator.batch_size == "auto" else estimator.batch_size
+
+
+def _minutes_left(estimator: Any, began: float) -> float | None:
+    if estimator.minutes is None:
+        return None
+    left = estimator.minutes - (time.monotonic() - began) / 60
+    return max(left, estimator.minutes / PART)

@@ -1,0 +1,56 @@
+"""As many BLAS threads as the matrices deserve, while natgrad computes.
+
+JAX's LAPACK on a CPU is SciPy's OpenBLAS. It starts a thread for each core, and these
+spin while they wait. Matrices of a few hundred rows gain nothing by that, and a second
+program on the same machine makes it many times slower.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+
+LARGE = 1500
+"""Rows of a matrix from which more than one thread pays."""
+
+_lock = threading.Lock()
+_users = 0
+_limit: Any = None
+
+
+@contextlib.contextmanager
+def few_threads(size: int) -> Iterator[None]:
+    """Limits BLAS to one thread for matrices of `size` rows, unless that is large.
+
+    The number belongs to the whole process: the first to enter sets it, and the last to
+    leave restores it. OpenBLAS takes it from the main thread only; from other threads
+    this has no effect.
+    """
+    global _users, _limit
+    if size >= LARGE:
+        yield
+        return
+    with _lock:
+        _users += 1
+        if _users == 1:
+            # The BLAS that SciPy brings is loaded by now: JAX has imported it.
+            _limit = ThreadpoolController().limit(limits=1, user_api="blas")
+    try:
+        yield
+    finally:
+        with _lock:
+            _users -= 1
+            if _users == 0:
+                _limit.restore_original_limits()
+
+
+def largest(tree: Any) -> int:
+    """The number of rows of the largest square matrix in a tree."""
+    shapes = [np.shape(leaf) for leaf in jax.tree.leaves(tree)]
+    squares = [s[-1] for s in shapes if len(s) > 1 and s[-1] == s[-2]]
+    return max(squares, default=0)
