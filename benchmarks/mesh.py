@@ -57,7 +57,8 @@ def compiled(number: int, kind: str):
     devices = meshed(jax.devices()[:number]) if number > 1 else Devices()
     state = devices.spread(first_state(rule, model, False)._replace(best=None))
     batches = devices.place(Batch(x[None], y[None]))
-    return _advance.lower(rule, devices, state, batches, 1, 100.0, 0.0, 0).compile()
+    rest = (1, 100.0, 0.0, 1e6, 0)
+    return _advance.lower(rule, devices, state, batches, *rest).compile()
 
 
 def counted(program) -> list[tuple[str, int]]:

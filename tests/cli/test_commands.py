@@ -38,12 +38,12 @@ print("heavy:", *heavy & set(sys.modules))
 
 def test_training_leaves_a_model_and_how_it_was_made(folder, trained):
     assert trained.json["likelihood"] == "gaussian"
-    assert trained.json["iterations"] == 100 and trained.json["rows"] == 150
+    assert 0 < trained.json["iterations"] <= 100 and trained.json["rows"] == 150
     assert "guessed --likelihood gaussian: the target is real" in trained.err
     names = {path.name for path in (folder / "model").iterdir()}
     assert names == {"model.natgrad", "run.toml", "history.jsonl"}
     lines = (folder / "model" / "history.jsonl").read_text().splitlines()
-    assert json.loads(lines[-1])["step"] == 100
+    assert json.loads(lines[-1])["step"] == trained.json["iterations"]
     written = (folder / "model" / "run.toml").read_text()
     assert 'inputs = ["size", "town", "new"]' in written
     assert 'likelihood = "gaussian"' in written
