@@ -22,7 +22,8 @@ from natgrad.gp.fit import BATCH, default_rule, fits_at_once
 from natgrad.gp.likelihoods import Gaussian
 from natgrad.gp.means import Zero
 from natgrad.gp.profile import carried_over, profile_rule
-from natgrad.gp.sizes import enough
+from natgrad.gp.sizes import enough, moved
+from natgrad.gp.start import MOST
 from natgrad.sklearn.beginnings import beginnings
 from natgrad.sklearn.targets import Targets
 from natgrad.train.history import History
@@ -59,15 +60,16 @@ def trained(
         # With every row as an inducing input Gaussian noise may yet be the best.
         first = next(each.params for each in runs if _is_gaussian(each.params))
         least = runs[-1].history[-1].objective if runs[-1].history else -math.inf
-        found = _exact(
-            estimator, rows, candidates[0], [first.kernel], options, least=least
-        )
+        known = candidates[0]._replace(likelihood=first.likelihood, mean=first.mean)
+        found = _exact(estimator, rows, known, [first.kernel], options, least=least)
         if found is not None:
             return found
     if estimator.n_inducing == "auto":
         batch = _batch_size(estimator, model, len(rows.y))
         is_all = batch == len(rows.y)
         larger = enough(model, rows, batch, seed)
+        if not is_all and len(larger.inducing) < MOST:
+            larger = moved(model, rows.x, MOST, seed)
         if len(larger.inducing) > len(model.inducing):
             model = carried_over(larger, model, filled(rows)) if is_all else larger
     minutes = _minutes_left(estimator, began)

@@ -37,6 +37,10 @@ TRIALS = 20
 FARTHEST = 3.0
 """How far one step may move any hyperparameter, a logarithm mostly."""
 
+FAR = 20.0
+"""How far a hyperparameter may go from where it began: the noise of targets that have
+none would shrink for ever."""
+
 SETTLED = 1e-5
 """Nats per unit of weight by which the last natural step on q may lower the loss."""
 
@@ -79,6 +83,7 @@ class Climb(NamedTuple):
 
     memory: Any
     unit: Float[Array, " P"]
+    start: Float[Array, " P"]
     kept: Any
     values: Float[Array, " K"]
     slope: Float[Array, " P"]
@@ -115,6 +120,7 @@ def climbing(
             unit=jnp.ones_like(flat)
             if units is None
             else _raveled(units(params), params),
+            start=flat,
             kept=first_kept(params),
             values=jnp.full(LAST + 1, jnp.inf, flat.dtype),
             slope=jnp.zeros_like(flat),
@@ -134,6 +140,7 @@ def climbing(
         seen = evaluate(at(there), state.kept, batch)
         slope = _raveled(seen.slope, params) * unit
         is_finite = jnp.isfinite(seen.value) & jnp.isfinite(slope).all()
+        is_finite &= (jnp.abs(there - state.start) <= FAR * unit).all()
         falls = -state.slope @ state.direction  # how fast, along the direction
         still_falls = -slope @ state.direction
         is_lower = seen.value <= state.values[-1] + DECREASE * state.size * falls
@@ -159,6 +166,7 @@ def climbing(
         onward = Climb(
             memory=memory,
             unit=unit,
+            start=state.start,
             kept=seen.kept,
             values=values,
             slope=slope,
