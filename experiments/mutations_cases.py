@@ -245,8 +245,8 @@ MUTATIONS = (
     ),
     Mutation(
         "gp/steps.py",
-        "grads = _hyperparameter_gradient(loss, moved, rows, pull_back)",
-        "grads = _hyperparameter_gradient(loss, model, rows, pull_back)",
+        "grads = hyperparameter_gradient(loss, moved, rows, pull_back)",
+        "grads = hyperparameter_gradient(loss, model, rows, pull_back)",
         "hyperparameters move by the gradient at the q before its step",
         "gp/test_steps.py",
         "ordinary",
