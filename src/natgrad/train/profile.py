@@ -74,7 +74,7 @@ Evaluate = Callable[[Any, Any, Any], Evaluated]
 """The profile at `params`, from what was `kept` of the point before, on a batch."""
 
 
-class Climb(NamedTuple):
+class LineSearchState(NamedTuple):
     """The line search: how far along the direction the next point is, and its bounds.
 
     `values` are those of the last accepted points, the newest last; `slope` belongs to
@@ -112,10 +112,10 @@ def climbing(
     """
     lbfgs = optax.scale_by_lbfgs(MEMORY)
 
-    def init(params: Any) -> Climb:
+    def init(params: Any) -> LineSearchState:
         flat = _hyperparameters(params)[0]
         zero, count = jnp.zeros((), flat.dtype), jnp.zeros((), int)
-        return Climb(
+        return LineSearchState(
             memory=lbfgs.init(flat),
             unit=jnp.ones_like(flat)
             if units is None
@@ -133,7 +133,7 @@ def climbing(
             is_over=jnp.zeros((), bool),
         )
 
-    def step(params: Any, state: Climb, batch: Any, **_: Any) -> Any:
+    def step(params: Any, state: LineSearchState, batch: Any, **_: Any) -> Any:
         here, at = _hyperparameters(params)
         unit = state.unit
         there = here - state.size * state.direction * unit
@@ -163,7 +163,7 @@ def climbing(
         # What the quadratic model of L-BFGS still promises, and what was gained.
         left, gained = slope @ direction / 2, values[0] - values[-1]
         is_over = (left <= NOTHING * total(batch)) | (gained < enough * total(batch))
-        onward = Climb(
+        onward = LineSearchState(
             memory=memory,
             unit=unit,
             start=state.start,
@@ -246,7 +246,7 @@ def profile_rule(loss: Loss, total: float) -> Rule:
 
 
 def _hyperparameters(params: Any) -> tuple[Array, Callable[[Array], Any]]:
-    """The leaves beside the distributions as a vector, and the way back."""
+    """All leaves that belong to no distribution as one vector, and its inverse."""
     nodes, structure = jax.tree.flatten(params, is_leaf=is_distribution)
     flat, unravel = _flat([node for node in nodes if not is_distribution(node)])
 
