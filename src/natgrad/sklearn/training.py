@@ -11,6 +11,7 @@ import time
 import warnings
 from typing import Any
 
+import jax
 import numpy as np
 
 from natgrad import gp
@@ -142,8 +143,8 @@ def _race(
     is_decided = not is_auto or len(models[0].inducing) < size or size >= len(rows.y)
     if len(models) == 1 and is_decided:
         return left, None
-    some = np.random.default_rng(seed).permutation(len(rows.y))[:RACED]
-    some = filled(Batch(*(column[np.sort(some)] for column in rows)))
+    chosen = np.sort(np.random.default_rng(seed).permutation(len(rows.y))[:RACED])
+    some = filled(jax.tree.map(lambda column: column[chosen], rows))
     data, rule = Arrays(some, len(some.y)), profile_rule(len(some.y))
     minutes = estimator.minutes and estimator.minutes / PART / len(left)
     steps = min(LAP, estimator.max_iter)

@@ -11,7 +11,7 @@ run can be saved and resumed between any two evaluations.
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
 from natgrad.families.base import is_distribution
-from natgrad.guarded import guarded_ngd
+from natgrad.guarded import GuardedState, guarded_ngd
 from natgrad.train.rules import Loss, Rule
 
 
@@ -156,7 +156,8 @@ def climbing(
         between = jnp.where(jnp.isinf(high), 2 * state.size, (low + high) / 2)
 
         with jax.numpy_dtype_promotion("standard"):  # Optax counts in 32 bits
-            direction, memory = lbfgs.update(slope, state.memory, there / unit)
+            updates, memory = lbfgs.update(slope, state.memory, there / unit)
+        direction = jnp.asarray(updates)
         longest = jnp.abs(direction).max(initial=FARTHEST)
         first_size = FARTHEST / longest
         values = jnp.append(state.values[1:], seen.value)
@@ -217,10 +218,11 @@ def settle(loss: Callable[[Any], Array], params: Any, tolerance: Any) -> Settled
         params, state, _, value = carry
         value, grads = jax.value_and_grad(loss)(params)
         seen = {"value": value, "grad": grads, "value_fn": loss}
-        updates, state = natural.update(grads, state, params, **seen)
+        updates, after = natural.update(grads, state, params, **seen)
+        state = cast(GuardedState, after)
         # A step that rounding hides is not evaluated.
-        after = jnp.where(jnp.isnan(state.value), value, state.value)
-        return optax.apply_updates(params, updates), state, value, after
+        reached = jnp.where(jnp.isnan(state.value), value, state.value)
+        return optax.apply_updates(params, updates), state, value, reached
 
     infinite = jnp.full((), jnp.inf, float)
     first = (params, natural.init(params), infinite, infinite)

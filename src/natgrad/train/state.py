@@ -111,8 +111,8 @@ def _take_steps(
         tally = _tallied(state.tally, loss)
         plan = state.plan
         plan = None if plan is None else planned(plan, state.step, loss, rows)
-        state = State(state.step + 1, params, optimizer, tally, None, plan)
-        return place + 1, state
+        after = State(state.step + 1, params, optimizer, tally, state.best, plan)
+        return place + 1, after
 
     return lax.while_loop(going, body, (jnp.zeros((), int), state))[1]
 
