@@ -62,7 +62,8 @@ def upper_cholesky(matrix: Matrix) -> Matrix:
 
 def inverse_root(matrix: Matrix) -> Matrix:
     """The Cholesky factor of the inverse: U⁻ᵀ, where U Uᵀ is the matrix."""
-    return transposed(inverse_upper(matrix))
+    # Symmetric, or the gradient at the matrix would be in one triangle.
+    return transposed(inverse_upper(symmetric(matrix)))
 
 
 def eye_like(matrix: Matrix) -> Matrix:

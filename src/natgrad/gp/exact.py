@@ -4,7 +4,6 @@ With all rows as inducing inputs, and q the exact posterior, the bound is the ev
 """
 
 import functools
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -43,8 +42,9 @@ MOST_ROWS = 1000
 STEPS = 200
 """Evaluations at most; seldom are they needed."""
 
-ENOUGH = 2e-4
-"""Nats per row that the last steps must have gained together."""
+LAST = 5
+"""How many accepted steps must have gained something together: there are no noise and
+no q here, and each step is dear."""
 
 LAP = 8
 """Evaluations of each beginning before the best is chosen."""
@@ -132,28 +132,24 @@ def fit(
     *,
     steps: int = STEPS,
     minutes: int | float | None = None,
-    least: float = -math.inf,
     progress: bool | str = True,
     log: Any = None,
-) -> Fitted | None:
+) -> Fitted:
     """Maximises the evidence by L-BFGS, from the best of several hyperparameters.
 
-    Each takes a few evaluations; the highest goes on. Returns None if its evidence per
-    row is then below the `least`. The options are those of `natgrad.train.run`.
+    Each takes a few evaluations; the highest goes on. The options are those of
+    `natgrad.train.run`.
     """
     batches, rule = Arrays(batch, len(batch.y)), _rule()
     options = {"minutes": minutes, "progress": progress, "log": log}
     params = beginnings[0]
-    if len(beginnings) > 1 or least > -math.inf:
+    if len(beginnings) > 1:
         laps = []
         for each in beginnings:
             laps.append(run(rule, each, batches, steps=min(LAP, steps), **options))
             if laps[-1].history.reason == "interrupted":
                 return _solved_from(laps[-1], inducing, batch)
-        best = max(laps, key=lambda lap: lap.history[-1].objective)
-        if best.history[-1].objective < least:
-            return None
-        params = best.params
+        params = max(laps, key=lambda lap: lap.history[-1].objective).params
     fitted = run(rule, params, batches, steps=steps, **options)
     return _solved_from(fitted, inducing, batch)
 
@@ -171,4 +167,4 @@ def _rule() -> Rule:
         loss = lambda params: -evidence(params, batch)
         return Evaluated(params, *jax.value_and_grad(loss)(params), kept)
 
-    return climbing(evaluate, _total, enough=ENOUGH)
+    return climbing(evaluate, _total, last=LAST)

@@ -13,6 +13,7 @@ from natgrad.data.batch import Batch
 from natgrad.errors import InputWarning
 from natgrad.gp.inducing import k_means
 from natgrad.gp.sparse import SparseGP
+from natgrad.gp.start import MOST
 
 
 __all__ = ["ENOUGH", "enough", "unseen"]
@@ -62,8 +63,8 @@ def moved(model: SparseGP, x: Any, inducing: int, seed: int = 0) -> SparseGP:
 def enough(model: SparseGP, table: Batch, batch_size: int, seed: int = 0) -> SparseGP:
     """A model of a trained one's hyperparameters, with as many inducing inputs as help.
 
-    They are doubled until more would not be worth `ENOUGH`, or the work of a step on a
-    batch of `batch_size` rows would be more than `WORK`.
+    They are doubled until more would not be worth `ENOUGH`, or, beyond `MOST`, the work
+    of a step on a batch of `batch_size` rows would be more than `WORK`.
     """
     total = len(table.y)
     some = np.random.default_rng(seed).permutation(total)[:LOOKED_AT]
@@ -72,7 +73,8 @@ def enough(model: SparseGP, table: Batch, batch_size: int, seed: int = 0) -> Spa
     best = model
     while float(unseen(model, best, batch)) > ENOUGH:
         size = min(2 * len(best.inducing), total)
-        if size == len(best.inducing) or latents * size**2 * (batch_size + size) > WORK:
+        is_work = latents * size**2 * (batch_size + size) > WORK
+        if size == len(best.inducing) or (size > MOST and is_work):
             break
         grown = moved(model, table.x, size, seed)
         if len(grown.inducing) == len(best.inducing):  # there are no more to be had

@@ -17,6 +17,7 @@ from natgrad.gp.fit import default_rule
 from natgrad.reproduce.problems import Problem, problem
 from natgrad.reproduce.store import Columns, Config
 from natgrad.train import Rule, in_turn
+from natgrad.train.schedule import first_plan, planned, progress_of
 
 
 CHUNK = 2048
@@ -111,7 +112,8 @@ def trace(made: Problem, rule: Rule, told: Run) -> Columns:
     model, data, test = made
     table = Arrays((data.x, data.y), told.rows, told.split)
     places = jnp.asarray(table.places(0, told.steps))
-    state, seconds, wrong, begin = rule.init(model), 0.0, 0, 0
+    state = rule.init(model), first_plan() if rule.is_annealed else None
+    seconds, wrong, begin = 0.0, 0, 0
     columns: Columns = {}
 
     def advance(begin: int, end: int) -> tuple[float, Any]:
@@ -151,11 +153,12 @@ def _advance(
     """Steps `begin` to `end`, and how many losses of theirs were not finite."""
 
     def body(i: Any, carry: Any) -> Any:
-        model, state, wrong = carry
+        model, (state, plan), wrong = carry
         batch = jax.tree.map(lambda column: column[places[i]], data)
-        progress = i / len(places)
+        progress = progress_of(plan, i, len(places), 0.0)
         model, state, loss = rule.step(model, state, batch, progress=progress)
-        return model, state, wrong + (~jnp.isfinite(loss)).astype(int)
+        plan = None if plan is None else planned(plan, i, loss, len(data.y))
+        return model, (state, plan), wrong + (~jnp.isfinite(loss)).astype(int)
 
     return jax.lax.fori_loop(begin, end, body, (model, state, jnp.zeros((), int)))
 

@@ -58,12 +58,11 @@ def trained(
         return ended
     model = runs[-1].params
     if is_small:
-        # With every row as an inducing input Gaussian noise may yet be the best.
-        first = next(each.params for each in runs if _is_gaussian(each.params))
-        least = runs[-1].history[-1].objective if runs[-1].history else -math.inf
-        known = candidates[0]._replace(likelihood=first.likelihood, mean=first.mean)
-        found = _exact(estimator, rows, known, [first.kernel], options, least=least)
-        if found is not None:
+        # With every row as an inducing input Gaussian noise may yet be the best. The
+        # noise that a bound has learned is no place to begin: it is too high.
+        start = beginnings(estimator.kernel, rows.x.shape[1])[:1]
+        found = _exact(estimator, rows, candidates[0], start, options)
+        if found.history[-1].objective >= runs[-1].history[-1].objective:
             return found
     if estimator.n_inducing == "auto":
         batch = _batch_size(estimator, model, len(rows.y))
@@ -107,8 +106,7 @@ def _exact(
     targets: Targets,
     starts: list[Any],
     options: dict[str, Any],
-    least: float = -math.inf,
-) -> Any:
+) -> Fitted:
     # Over within seconds, and so without checkpoints.
     mean = targets.mean or Zero()
     begun = [exact.Hyperparameters(start, targets.likelihood, mean) for start in starts]
@@ -118,7 +116,6 @@ def _exact(
         filled(rows),
         steps=estimator.max_iter,
         minutes=estimator.minutes,
-        least=least,
         progress=bool(estimator.verbose),
         log=options.get("log"),
     )
@@ -161,10 +158,6 @@ def _race(
         if left[place].history.reason == "interrupted":
             return left, left[place]
     return sorted(left, key=lambda each: each.history[-1].objective), None
-
-
-def _is_gaussian(model: gp.SparseGP) -> bool:
-    return type(model.likelihood) is Gaussian
 
 
 def _is_whole(estimator: Any, model: gp.SparseGP, rows: int) -> bool:

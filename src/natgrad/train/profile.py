@@ -102,13 +102,14 @@ def climbing(
     first_kept: Callable[[Any], Any] = lambda params: (),
     units: Callable[[Any], Any] | None = None,
     enough: float = ENOUGH,
+    last: int = LAST,
 ) -> Rule:
     """L-BFGS on a profile; a step is one evaluation.
 
     `total(batch)` is how much the rows count together: what is left to gain is judged
     per unit of it. `first_kept(params)` is what the first evaluation begins with, and
     `units(params)` a tree of the lengths in which the hyperparameters are measured. The
-    run ends when the last steps together gained less than `enough`.
+    run ends when the `last` accepted steps together gained less than `enough`.
     """
     lbfgs = optax.scale_by_lbfgs(MEMORY)
 
@@ -122,7 +123,7 @@ def climbing(
             else _raveled(units(params), params),
             start=flat,
             kept=first_kept(params),
-            values=jnp.full(LAST + 1, jnp.inf, flat.dtype),
+            values=jnp.full(last + 1, jnp.inf, flat.dtype),
             slope=jnp.zeros_like(flat),
             direction=jnp.zeros_like(flat),
             size=zero,
