@@ -3,6 +3,7 @@
 import signal
 import threading
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -147,3 +148,19 @@ def test_who_interrupts_the_first_part_of_a_run_ends_all_of_it(estimator):
     assert model.message_.startswith("interrupted")
     assert model.n_iter_ < 10**7
     assert np.isfinite(model.predict(x)).all()
+
+
+def test_columns_in_one_unit_share_a_scale_and_others_do_not():
+    rng = np.random.default_rng(0)
+    lit = rng.uniform(size=(200, 6)) < [0.5, 0.4, 0.3, 0.2, 0.1, 0.0]
+    pixels = np.where(lit, 255.0, 0.0)
+    target = pixels[:, 0] / 255
+    model = GPRegressor("gaussian", max_iter=3, verbose=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        scales = model.fit(pixels, target).x_scale_
+        own = model.fit(pixels * [1, 2, 3, 4, 5, 6], target).x_scale_
+    together = np.sqrt(pixels[:, :5].var(0).mean())  # what never varies has no say
+    np.testing.assert_allclose(scales, np.full(6, together), rtol=1e-12)
+    each = pixels.std(0) * [1, 2, 3, 4, 5, 6]
+    np.testing.assert_allclose(own, np.where(each > 0, each, 1.0), rtol=1e-12)

@@ -34,8 +34,8 @@ from natgrad.train.rules import Rule
 BATCH = 256
 """How many rows a batch has by default."""
 
-WORK = 2e9
-"""Products in an evaluation of all rows, about: some seconds."""
+WORK = 1e9
+"""Products in an evaluation of all rows, about: a second, or two."""
 
 SCORED = 1024
 """How many held-out rows are scored at a time."""
@@ -104,8 +104,13 @@ def fits_at_once(model: SparseGP, rows: int) -> bool:
     """Whether all rows together are little enough work to be seen at every step."""
     if jax.process_count() > 1:
         return False
+    return work(model, rows) <= WORK
+
+
+def work(model: SparseGP, rows: int) -> int:
+    """Products that a step on so many rows takes, about."""
     latents, size = model.likelihood.latents or 1, len(model.inducing)
-    return latents * size**2 * (rows + size) <= WORK
+    return latents * size**2 * (rows + size)
 
 
 @functools.lru_cache(maxsize=64)

@@ -17,8 +17,13 @@ from natgrad.families.gaussian import Statistics
 from natgrad.gp.spacing import spacing
 from natgrad.gp.sparse import Projection, SparseGP, marginals, projected_elbo
 from natgrad.gp.steps import hyperparameter_gradient
-from natgrad.train.profile import SETTLED, Evaluated, climbing, settle
+from natgrad.train.profile import ENOUGH, SETTLED, Evaluated, climbing, settle
 from natgrad.train.rules import Rule, kept_unless
+
+
+MANY, MANY_ENOUGH = 4000, 0.005
+"""From so many rows on, where an evaluation takes tenths of a second, a run ends when
+ten steps together gain less than so many nats per row."""
 
 
 class RowSites(NamedTuple):
@@ -90,7 +95,8 @@ def profile_rule(rows: int) -> Rule:
         )
         return eqx.tree_at(lambda model: model.inducing, ones, lengths)
 
-    return climbing(evaluate, total_weight, first_kept, units)
+    enough = ENOUGH if rows <= MANY else MANY_ENOUGH
+    return climbing(evaluate, total_weight, first_kept, units, enough)
 
 
 def total_weight(batch: Batch) -> Any:

@@ -23,7 +23,7 @@ from natgrad.sklearn import files, summary, training
 from natgrad.sklearn.beginnings import KERNELS
 from natgrad.sklearn.convergence import STILL, late_gain
 from natgrad.sklearn.rows import counted, weighted
-from natgrad.sklearn.targets import Targets, centre_and_scale
+from natgrad.sklearn.targets import Targets, centre_and_scale, one_unit
 from natgrad.threads import few_threads, largest
 from natgrad.train.history import History
 from natgrad.train.loop import CONVERGED
@@ -59,7 +59,7 @@ class BaseGP(BaseEstimator):
         *,
         kernel: Any = "matern52",
         n_inducing: Any = "auto",
-        max_iter: Any = 5000,
+        max_iter: Any = "auto",
         minutes: Any = None,
         batch_size: Any = "auto",
         random_state: Any = 0,
@@ -115,7 +115,8 @@ class BaseGP(BaseEstimator):
         total = float(weight.sum())
         if len(y) <= FEW:
             X, y, weight = counted(X, y, weight)
-        self.x_mean_, self.x_scale_ = centre_and_scale(X, weight)
+        self.x_mean_, scale = centre_and_scale(X, weight)
+        self.x_scale_ = one_unit(X, scale)
         candidates = self._candidates(y, weight)
         targets = candidates[0]
         self.y_mean_, self.y_scale_ = targets.centre, targets.scale
@@ -183,10 +184,10 @@ class BaseGP(BaseEstimator):
             value = getattr(self, name)
             is_whole = isinstance(value, int | np.integer) and value > 0
             is_auto = isinstance(value, str) and value == "auto"
-            if not is_whole and not (is_auto and name != "max_iter"):
-                also = " or 'auto'" if name != "max_iter" else ""
+            if not is_whole and not is_auto:
                 raise InputError(
-                    f"{name} is {value!r}; it should be a whole number above 0{also}"
+                    f"{name} is {value!r}; it should be a whole number above 0 or "
+                    "'auto'"
                 )
         if self.minutes is not None and not self.minutes > 0:
             raise InputError(f"minutes is {self.minutes!r}; it should be above 0")

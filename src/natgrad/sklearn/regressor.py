@@ -32,9 +32,10 @@ class GPRegressor(RegressorMixin, BaseGP):
     n_inducing : int or "auto", default="auto"
         How many inducing inputs stand for the rows. More follow finer detail and take
         longer; "auto" finds out how many help.
-    max_iter : int, default=5000
+    max_iter : int or "auto", default="auto"
         The most steps that training may take. It stops by itself when the ELBO no
-        longer rises, usually far earlier.
+        longer rises, usually far earlier. "auto" is what takes a minute or two on a
+        laptop, and 5,000 for batches; you are warned if the ELBO still rises then.
     minutes : float, default=None
         Training ends after so many minutes, if it has not ended before.
     batch_size : int or "auto", default="auto"

@@ -12,6 +12,7 @@ from natgrad.data.stream import Parquet
 from natgrad.sklearn import training
 from natgrad.sklearn.base import in_double
 from natgrad.sklearn.beginnings import beginnings
+from natgrad.sklearn.targets import one_unit
 
 
 @in_double
@@ -31,7 +32,8 @@ def fit(
     estimator._learn_classes(found.sample_y, classes)
     y = estimator._numbers(found.sample_y)
     estimator.x_mean_ = found.mean
-    estimator.x_scale_ = np.where(found.deviation > 0, found.deviation, 1.0)
+    scale = np.where(found.deviation > 0, found.deviation, 1.0)
+    estimator.x_scale_ = one_unit(found.sample_x, scale)
     targets = estimator._targets(y, np.ones(len(y)))
     estimator.y_mean_, estimator.y_scale_ = targets.centre, targets.scale
 

@@ -52,6 +52,24 @@ def centre_and_scale(
     return centre * size, np.where(is_constant, 1.0, deviation * size)
 
 
+def one_unit(x: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """The scales of columns, the same for all of them if they are in one unit.
+
+    They are if most that vary have the same least and the same greatest value, as the
+    pixels of images and 0/1 columns do. Each on its own, a pixel that is seldom lit
+    would count as much as one in the middle.
+    """
+    low, high = x.min(0), x.max(0)
+    varies = low < high
+    is_whole = (low == low.min()) & (high == high.max())
+    if 2 * np.count_nonzero(varies & is_whole) <= np.count_nonzero(varies):
+        return scale
+    largest = scale[varies].max()
+    return np.full_like(
+        scale, largest * np.sqrt(np.mean((scale[varies] / largest) ** 2))
+    )
+
+
 def _gamma(y: np.ndarray, weight: np.ndarray) -> Targets:
     likelihoods.Gamma().check(y)
     scale = float(weight @ y / weight.sum())

@@ -19,7 +19,7 @@ from natgrad.data.batch import Batch
 from natgrad.data.source import Arrays, Sample, filled
 from natgrad.errors import InputWarning
 from natgrad.gp import exact, kernels
-from natgrad.gp.fit import BATCH, default_rule, fits_at_once
+from natgrad.gp.fit import BATCH, default_rule, fits_at_once, work
 from natgrad.gp.likelihoods import Gaussian
 from natgrad.gp.means import Zero
 from natgrad.gp.profile import carried_over, profile_rule
@@ -28,7 +28,7 @@ from natgrad.gp.start import MOST
 from natgrad.sklearn.beginnings import beginnings
 from natgrad.sklearn.targets import Targets
 from natgrad.train.history import History
-from natgrad.train.loop import Fitted, run
+from natgrad.train.loop import STEPS, Fitted, run
 
 
 FEWEST, FIRST, MANY = 32, 100, 256
@@ -39,6 +39,9 @@ LAP = 20
 
 RACED = 2000
 """On how many rows candidates race, at most."""
+
+WORK = 3e10
+"""Products in all evaluations of a run on all rows, about: a minute."""
 
 PART = 5
 """A race takes at most this part of the minutes."""
@@ -80,9 +83,11 @@ def train(
     estimator: Any, model: gp.SparseGP, rows: Any, seed: int, **options: Any
 ) -> Fitted:
     """Trains a model on all rows at once where they are few, else on batches."""
-    options = {"steps": estimator.max_iter, "seed": seed, **options}
+    options = {"steps": _steps(estimator), "seed": seed, **options}
     options.setdefault("progress", bool(estimator.verbose))
     if isinstance(rows, Batch) and _is_whole(estimator, model, len(rows.y)):
+        if estimator.max_iter == "auto":
+            options["steps"] = math.ceil(WORK / work(model, len(rows.y)))
         rows = filled(rows)
         data, rule = Arrays(rows, len(rows.y)), profile_rule(len(rows.y))
         return gp.fit(model, data, rule=rule, **options)
@@ -114,7 +119,7 @@ def _exact(
         begun,
         np.unique(rows.x + 0.0, axis=0),
         filled(rows),
-        steps=estimator.max_iter,
+        steps=_steps(estimator),
         minutes=estimator.minutes,
         progress=bool(estimator.verbose),
         log=options.get("log"),
@@ -144,7 +149,7 @@ def _race(
     some = filled(jax.tree.map(lambda column: column[chosen], rows))
     data, rule = Arrays(some, len(some.y)), profile_rule(len(some.y))
     minutes = estimator.minutes and estimator.minutes / PART / len(left)
-    steps = min(LAP, estimator.max_iter)
+    steps = min(LAP, _steps(estimator))
     for place, each in enumerate(left):
         title = f"trying {type(each.params.likelihood).__name__}: "
         left[place] = run(
@@ -172,6 +177,11 @@ def _batch_size(estimator: Any, model: gp.SparseGP, rows: int) -> int:
     if _is_whole(estimator, model, rows):
         return rows
     return BATCH if estimator.batch_size == "auto" else estimator.batch_size
+
+
+def _steps(estimator: Any) -> int:
+    """The most steps that any run takes."""
+    return STEPS if estimator.max_iter == "auto" else estimator.max_iter
 
 
 def _minutes_left(estimator: Any, began: float) -> float | None:

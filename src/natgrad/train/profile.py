@@ -41,7 +41,7 @@ FAR = 20.0
 """How far a hyperparameter may go from where it began: the noise of targets that have
 none would shrink for ever."""
 
-SETTLED = 1e-5
+SETTLED = 1e-4
 """Nats per unit of weight by which the last natural step on q may lower the loss."""
 
 INNER = 30

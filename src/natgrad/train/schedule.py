@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float
 COOLING = 2.0
 """How many steps the rate falls for, for each one before."""
 
-SPAN, WINDOW = 50, 10
+SPAN, WINDOW = 20, 10
 """Losses are averaged over so many steps, and so many averages make a window."""
 
 RISE = 0.01
