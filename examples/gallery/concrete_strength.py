@@ -21,7 +21,7 @@ def main(out: Path) -> None:
     table["log_age"] = np.log(table.pop("age"))
     order = np.random.default_rng(0).permutation(len(table))
     test, train = order[:100], order[100:]
-    model = GPRegressor("gaussian", n_inducing=100, max_iter=600, verbose=False)
+    model = GPRegressor("gaussian", verbose=False)
     model.fit(table.iloc[train], strength.iloc[train])
     error = model.predict(table.iloc[test]) - strength.iloc[test]
     print(f"typical error: {np.sqrt(np.mean(error**2)):.2f} MPa")

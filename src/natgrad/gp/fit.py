@@ -34,8 +34,9 @@ from natgrad.train.rules import Rule
 BATCH = 256
 """How many rows a batch has by default."""
 
-WORK = 1e9
-"""Products in an evaluation of all rows, about: a second, or two."""
+ROWS, WORK = 12_000, 1e9
+"""All rows are seen at every step if there are at most so many, and the products of an
+evaluation, about, are not more: a second, or two. Beyond, batches are ahead."""
 
 SCORED = 1024
 """How many held-out rows are scored at a time."""
@@ -104,7 +105,7 @@ def fits_at_once(model: SparseGP, rows: int) -> bool:
     """Whether all rows together are little enough work to be seen at every step."""
     if jax.process_count() > 1:
         return False
-    return work(model, rows) <= WORK
+    return rows <= ROWS and work(model, rows) <= WORK
 
 
 def work(model: SparseGP, rows: int) -> int:

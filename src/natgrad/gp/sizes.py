@@ -22,7 +22,7 @@ ENOUGH = 0.004
 """Nats per datum that more inducing inputs may still be worth."""
 
 WORK = 1.2e8
-"""Products in a step of one latent function, about: some hundredths of a second."""
+"""Products in a step, about: what a laptop does in some hundredths of a second."""
 
 LOOKED_AT = 2048
 """Rows that are asked."""
@@ -69,10 +69,11 @@ def enough(model: SparseGP, table: Batch, batch_size: int, seed: int = 0) -> Spa
     total = len(table.y)
     some = np.random.default_rng(seed).permutation(total)[:LOOKED_AT]
     batch = jax.tree.map(lambda column: jnp.asarray(column[some]), table)
+    latents = model.likelihood.latents or 1
     best = model
     while float(unseen(model, best, batch)) > ENOUGH:
         size = min(2 * len(best.inducing), total)
-        is_work = size**2 * (batch_size + size) > WORK
+        is_work = latents * size**2 * (batch_size + size) > WORK
         if size == len(best.inducing) or (size > MOST and is_work):
             break
         grown = moved(model, table.x, size, seed)

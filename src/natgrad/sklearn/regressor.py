@@ -39,7 +39,7 @@ class GPRegressor(RegressorMixin, BaseGP):
     minutes : float, default=None
         Training ends after so many minutes, if it has not ended before.
     batch_size : int or "auto", default="auto"
-        Rows in a step. "auto" takes all rows where that is fast, up to some thousands,
+        Rows in a step. "auto" takes all rows of up to 12,000,
         and batches of 256 for larger tables. With all rows the hyperparameters need no
         learning rate, and the ELBO never falls.
     random_state : int, RandomState or None, default=0
