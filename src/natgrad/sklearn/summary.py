@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from natgrad.train.loop import CONVERGED
+
 
 SHOWN = 10
 """How many lengthscales are shown; the shortest are those that matter most."""
@@ -28,11 +30,14 @@ def rows(estimator: Any) -> list[tuple[str, str]]:
         ("inducing inputs", f"{estimator.n_inducing_}"),
         ("evidence bound per row", f"{estimator.elbo_:.4f}"),
         ("steps, seconds", f"{estimator.n_iter_}, {estimator.fit_seconds_:.1f}"),
-        (
-            "converged",
-            f"{'yes' if estimator.converged_ else 'no'}: {estimator.message_}",
-        ),
+        ("converged", _convergence(estimator)),
     ]
+
+
+def _convergence(estimator: Any) -> str:
+    if estimator.message_ == CONVERGED:
+        return "yes"
+    return f"{'yes' if estimator.converged_ else 'no'}: {estimator.message_}"
 
 
 def text(estimator: Any) -> str:

@@ -24,7 +24,7 @@ from natgrad.gp.likelihoods import Gaussian
 from natgrad.gp.means import Zero
 from natgrad.gp.profile import carried_over, profile_rule
 from natgrad.gp.sizes import enough, moved
-from natgrad.gp.start import MOST
+from natgrad.gp.start import MOST, ROWS_EACH
 from natgrad.sklearn.beginnings import beginnings
 from natgrad.sklearn.targets import Targets
 from natgrad.train.history import History
@@ -71,8 +71,9 @@ def trained(
         batch = _batch_size(estimator, model, len(rows.y))
         is_all = batch == len(rows.y)
         larger = enough(model, rows, batch, seed)
-        if not is_all and len(larger.inducing) < MOST:
-            larger = moved(model, rows.x, MOST, seed)
+        usual = min(len(rows.y) // ROWS_EACH, MOST)
+        if not is_all and len(larger.inducing) < usual:
+            larger = moved(model, rows.x, usual, seed)
         if len(larger.inducing) > len(model.inducing):
             model = carried_over(larger, model, filled(rows)) if is_all else larger
     minutes = _minutes_left(estimator, began)
