@@ -21,7 +21,7 @@ from natgrad.train.profile import ENOUGH, SETTLED, Evaluated, climbing, settle
 from natgrad.train.rules import Rule, kept_unless
 
 
-MANY, MANY_ENOUGH = 4000, 0.005
+MANY, MANY_ENOUGH = 4000, 0.003
 """From so many rows on, where an evaluation takes tenths of a second, a run ends when
 ten steps together gain less than so many nats per row."""
 
