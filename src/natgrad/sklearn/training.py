@@ -144,6 +144,8 @@ def _race(
         ]
     left = [Fitted(model, History()) for model in models]
     is_decided = not is_auto or len(models[0].inducing) < size or size >= len(rows.y)
+    # With fewer rows to a lengthscale the race would teach what only its rows say.
+    is_decided |= ROWS_EACH * rows.x.shape[1] > RACED and len(rows.y) > RACED
     if len(models) == 1 and is_decided:
         return left, None
     chosen = np.sort(np.random.default_rng(seed).permutation(len(rows.y))[:RACED])
