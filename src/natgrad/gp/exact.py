@@ -17,6 +17,7 @@ from natgrad.families.gaussian import Moments
 from natgrad.gp.kernels import AbstractKernel
 from natgrad.gp.likelihoods import Gaussian
 from natgrad.gp.means import AbstractMean
+from natgrad.gp.profile import total_weight
 from natgrad.gp.projection import Factor, factorized, with_jitter
 from natgrad.gp.sparse import SparseGP
 from natgrad.linalg import Sqrt
@@ -43,8 +44,8 @@ STEPS = 200
 """Evaluations at most; seldom are they needed."""
 
 LAST = 5
-"""How many accepted steps must have gained something together: there are no noise and
-no q here, and each step is dear."""
+"""A run ends when so many accepted steps together gain too little. Fewer than for a
+bound: there is no q to follow, and each step is expensive."""
 
 LAP = 8
 """Evaluations of each beginning before the best is chosen."""
@@ -68,17 +69,15 @@ def evidence(of: Hyperparameters, batch: Batch) -> Float[Array, ""]:
     scaled = jnp.outer(scale, scale) * of.kernel(x, x)
     residual = scale * (batch.y - of.mean(x))
     noise = LOG_ROOT_TAU + of.likelihood.log_variance / 2
-    return _log_density(scaled + eye_like(scaled), residual) - _total(batch) * noise
+    return (
+        _log_density(scaled + eye_like(scaled), residual) - total_weight(batch) * noise
+    )
 
 
 def _scale(of: Hyperparameters, batch: Batch) -> Vector:
     """The root of the precision of each row's noise."""
     count = jnp.ones(len(batch.y)) if batch.weight is None else batch.weight
     return jnp.exp(-of.likelihood.log_variance / 2) * jnp.sqrt(count)
-
-
-def _total(batch: Batch) -> Any:
-    return len(batch.y) if batch.weight is None else batch.weight.sum()
 
 
 @jax.custom_vjp
@@ -167,4 +166,4 @@ def _rule() -> Rule:
         loss = lambda params: -evidence(params, batch)
         return Evaluated(params, *jax.value_and_grad(loss)(params), kept)
 
-    return climbing(evaluate, _total, last=LAST)
+    return climbing(evaluate, total_weight, last=LAST)

@@ -24,7 +24,7 @@ from natgrad.data.stream import Parquet
 from natgrad.errors import InputError
 from natgrad.gp.profile import profile_rule
 from natgrad.gp.spacing import default_hyperparameters
-from natgrad.gp.sparse import SparseGP, elbo
+from natgrad.gp.sparse import SparseGP, elbo, work
 from natgrad.gp.steps import alternating
 from natgrad.guarded import guarded_ngd
 from natgrad.train.loop import Fitted, run
@@ -35,8 +35,8 @@ BATCH = 256
 """How many rows a batch has by default."""
 
 ROWS, WORK = 12_000, 1e9
-"""All rows are seen at every step if there are at most so many, and the products of an
-evaluation, about, are not more: a second, or two. Beyond, batches are ahead."""
+"""Every step sees all rows of a table with at most this many rows and about this many
+products in one evaluation, which takes a second or two. Larger tables use batches."""
 
 SCORED = 1024
 """How many held-out rows are scored at a time."""
@@ -73,17 +73,16 @@ def fit(
             "start(x, likelihood) makes"
         )
     batches = as_batches(data, batch_size or BATCH, seed)
-    is_free = rule is None and batch_size is None and not isinstance(data, Batches)
-    if is_free and isinstance(batches, Arrays) and fits_at_once(model, batches.total):
-        check(model, batches.columns, "data")
-        rows = filled(batches.columns)
-        batches, rule = Arrays(rows, len(rows.y), seed), profile_rule(len(rows.y))
     if isinstance(batches, Arrays):
         check(model, batches.columns, "data")
     elif isinstance(batches, Iterated):
         check_shapes(model, batches.first, "the first batch")
     elif isinstance(batches, Parquet):
         check_shapes(model, batches.empty, "the table")
+    is_free = rule is None and batch_size is None and not isinstance(data, Batches)
+    if is_free and isinstance(batches, Arrays) and fits_at_once(model, batches.total):
+        rows = filled(batches.columns)
+        batches, rule = Arrays(rows, len(rows.y), seed), profile_rule(len(rows.y))
     if batches.num_data is None:
         raise InputError(
             "how many rows there are in all is not known, and the bound needs it: give "
@@ -102,16 +101,10 @@ def fit(
 
 
 def fits_at_once(model: SparseGP, rows: int) -> bool:
-    """Whether all rows together are little enough work to be seen at every step."""
+    """Whether the table is small enough for every step to see all rows."""
     if jax.process_count() > 1:
         return False
-    return rows <= ROWS and work(model, rows) <= WORK
-
-
-def work(model: SparseGP, rows: int) -> int:
-    """Products that a step on so many rows takes, about."""
-    latents, size = model.likelihood.latents or 1, len(model.inducing)
-    return latents * size**2 * (rows + size)
+    return rows <= ROWS and work(model, rows, len(model.inducing)) <= WORK
 
 
 @functools.lru_cache(maxsize=64)

@@ -1,6 +1,6 @@
 """The profile of a sparse Gaussian process: its bound at the best q, of all rows.
 
-q is begun where the sites of the rows, found at the last hyperparameters, put it at the
+q starts where the sites of the rows, found at the last hyperparameters, put it at the
 new ones. Near the optimum one natural step is then enough.
 """
 
@@ -22,8 +22,8 @@ from natgrad.train.rules import Rule, kept_unless
 
 
 MANY, MANY_ENOUGH = 4000, 0.003
-"""From so many rows on, where an evaluation takes tenths of a second, a run ends when
-ten steps together gain less than so many nats per row."""
+"""A table with more rows than the first needs tenths of a second for an evaluation; its
+run ends when ten steps together gain fewer nats per row than the second."""
 
 
 class RowSites(NamedTuple):

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from natgrad.data.batch import Batch
 from natgrad.errors import InputWarning
 from natgrad.gp.inducing import k_means
-from natgrad.gp.sparse import SparseGP
+from natgrad.gp.sparse import SparseGP, work
 from natgrad.gp.start import MOST
 
 
@@ -69,12 +69,11 @@ def enough(model: SparseGP, table: Batch, batch_size: int, seed: int = 0) -> Spa
     total = len(table.y)
     some = np.random.default_rng(seed).permutation(total)[:LOOKED_AT]
     batch = jax.tree.map(lambda column: jnp.asarray(column[some]), table)
-    latents = model.likelihood.latents or 1
     best = model
     while float(unseen(model, best, batch)) > ENOUGH:
         size = min(2 * len(best.inducing), total)
-        is_work = latents * size**2 * (batch_size + size) > WORK
-        if size == len(best.inducing) or (size > MOST and is_work):
+        is_slow = size > MOST and work(model, batch_size, size) > WORK
+        if size == len(best.inducing) or is_slow:
             break
         grown = moved(model, table.x, size, seed)
         if len(grown.inducing) == len(best.inducing):  # there are no more to be had

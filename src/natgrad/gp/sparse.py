@@ -227,3 +227,9 @@ def projected_elbo(
         total = total * (num_data / number)
     bound = total - prior_kl(model.posterior, rows.inverse)
     return bound if model.log_prior is None else bound + model.log_prior(model)
+
+
+def work(model: SparseGP, rows: int, inducing: int) -> int:
+    """About how many products a step on so many rows takes."""
+    latents = model.likelihood.latents or 1
+    return latents * inducing**2 * (rows + inducing)

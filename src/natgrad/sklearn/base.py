@@ -23,14 +23,14 @@ from natgrad.sklearn import files, summary, training
 from natgrad.sklearn.beginnings import KERNELS
 from natgrad.sklearn.convergence import STILL, late_gain
 from natgrad.sklearn.rows import counted, weighted
-from natgrad.sklearn.targets import Targets, centre_and_scale, one_unit
+from natgrad.sklearn.targets import Targets, centre_and_scale, shared_scale
 from natgrad.threads import few_threads, largest
 from natgrad.train.history import History
 from natgrad.train.loop import CONVERGED
 
 
 FEW = 256
-"""Up to how many rows those that repeat are counted, not kept."""
+"""In tables with at most this many rows, repeated rows are merged and weighted."""
 
 
 def in_double(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -116,7 +116,7 @@ class BaseGP(BaseEstimator):
         if len(y) <= FEW:
             X, y, weight = counted(X, y, weight)
         self.x_mean_, scale = centre_and_scale(X, weight)
-        self.x_scale_ = one_unit(X, scale)
+        self.x_scale_ = shared_scale(X, scale)
         candidates = self._candidates(y, weight)
         targets = candidates[0]
         self.y_mean_, self.y_scale_ = targets.centre, targets.scale

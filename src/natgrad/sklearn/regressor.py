@@ -39,8 +39,8 @@ class GPRegressor(RegressorMixin, BaseGP):
     minutes : float, default=None
         Training ends after so many minutes, if it has not ended before.
     batch_size : int or "auto", default="auto"
-        Rows in a step. "auto" takes all rows of up to 12,000,
-        and batches of 256 for larger tables. With all rows the hyperparameters need no
+        Rows in a step. "auto" takes all rows of a table with at most 12,000, and
+        batches of 256 rows of a larger one. With all rows the hyperparameters need no
         learning rate, and the ELBO never falls.
     random_state : int, RandomState or None, default=0
         The order of the rows and where the inducing inputs begin.

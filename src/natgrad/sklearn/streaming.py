@@ -12,7 +12,7 @@ from natgrad.data.stream import Parquet
 from natgrad.sklearn import training
 from natgrad.sklearn.base import in_double
 from natgrad.sklearn.beginnings import beginnings
-from natgrad.sklearn.targets import one_unit
+from natgrad.sklearn.targets import shared_scale
 
 
 @in_double
@@ -33,7 +33,7 @@ def fit(
     y = estimator._numbers(found.sample_y)
     estimator.x_mean_ = found.mean
     scale = np.where(found.deviation > 0, found.deviation, 1.0)
-    estimator.x_scale_ = one_unit(found.sample_x, scale)
+    estimator.x_scale_ = shared_scale(found.sample_x, scale)
     targets = estimator._targets(y, np.ones(len(y)))
     estimator.y_mean_, estimator.y_scale_ = targets.centre, targets.scale
 

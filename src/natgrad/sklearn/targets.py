@@ -52,17 +52,17 @@ def centre_and_scale(
     return centre * size, np.where(is_constant, 1.0, deviation * size)
 
 
-def one_unit(x: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """The scales of columns, the same for all of them if they are in one unit.
+def shared_scale(x: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """The scale of each column, or one for all columns if they have one unit.
 
-    They are if most that vary have the same least and the same greatest value, as the
-    pixels of images and 0/1 columns do. Each on its own, a pixel that is seldom lit
-    would count as much as one in the middle.
+    They do if most columns that vary have the same minimum and the same maximum, as
+    pixels and 0/1 columns do. With its own scale, a pixel at the edge that is almost
+    always black would count as much as one in the middle.
     """
     low, high = x.min(0), x.max(0)
     varies = low < high
-    is_whole = (low == low.min()) & (high == high.max())
-    if 2 * np.count_nonzero(varies & is_whole) <= np.count_nonzero(varies):
+    spans_all = (low == low.min()) & (high == high.max())
+    if 2 * np.count_nonzero(varies & spans_all) <= np.count_nonzero(varies):
         return scale
     largest = scale[varies].max()
     return np.full_like(

@@ -19,11 +19,12 @@ from natgrad.data.batch import Batch
 from natgrad.data.source import Arrays, Sample, filled
 from natgrad.errors import InputWarning
 from natgrad.gp import exact, kernels
-from natgrad.gp.fit import BATCH, default_rule, fits_at_once, work
+from natgrad.gp.fit import BATCH, default_rule, fits_at_once
 from natgrad.gp.likelihoods import Gaussian
 from natgrad.gp.means import Zero
 from natgrad.gp.profile import carried_over, profile_rule
 from natgrad.gp.sizes import enough, moved
+from natgrad.gp.sparse import work
 from natgrad.gp.start import MOST, ROWS_EACH
 from natgrad.sklearn.beginnings import beginnings
 from natgrad.sklearn.targets import Targets
@@ -41,7 +42,7 @@ RACED = 2000
 """On how many rows candidates race, at most."""
 
 WORK = 4e10
-"""Products in all evaluations of a run on all rows, about: a minute."""
+"""About how many products all evaluations of a run on all rows may take: a minute."""
 
 PART = 5
 """A race takes at most this part of the minutes."""
@@ -61,15 +62,15 @@ def trained(
         return ended
     model = runs[-1].params
     if is_small:
-        # With every row as an inducing input Gaussian noise may yet be the best. The
-        # noise that a bound has learned is no place to begin: it is too high.
+        # Gaussian noise may still win once every row is an inducing input. It starts
+        # from the default: the noise that the race has learned is too high.
         start = beginnings(estimator.kernel, rows.x.shape[1])[:1]
         found = _exact(estimator, rows, candidates[0], start, options)
         if found.history[-1].objective >= runs[-1].history[-1].objective:
             return found
     if estimator.n_inducing == "auto":
-        batch = _batch_size(estimator, model, len(rows.y))
-        is_all = batch == len(rows.y)
+        is_all = _is_whole(estimator, model, len(rows.y))
+        batch = len(rows.y) if is_all else _batch_size(estimator)
         larger = enough(model, rows, batch, seed)
         usual = min(len(rows.y) // ROWS_EACH, MOST)
         if not is_all and len(larger.inducing) < usual:
@@ -88,11 +89,12 @@ def train(
     options.setdefault("progress", bool(estimator.verbose))
     if isinstance(rows, Batch) and _is_whole(estimator, model, len(rows.y)):
         if estimator.max_iter == "auto":
-            options["steps"] = math.ceil(WORK / work(model, len(rows.y)))
+            one = work(model, len(rows.y), len(model.inducing))
+            options["steps"] = min(STEPS, math.ceil(WORK / one))
         rows = filled(rows)
         data, rule = Arrays(rows, len(rows.y)), profile_rule(len(rows.y))
         return gp.fit(model, data, rule=rule, **options)
-    size = BATCH if estimator.batch_size == "auto" else estimator.batch_size
+    size = _batch_size(estimator)
     batches = Sample(rows, size, seed) if isinstance(rows, Batch) else rows
     # To a power of two: tables of nearly one size share what is compiled.
     fraction = 2.0 ** round(math.log2(batches.fraction))
@@ -144,7 +146,7 @@ def _race(
         ]
     left = [Fitted(model, History()) for model in models]
     is_decided = not is_auto or len(models[0].inducing) < size or size >= len(rows.y)
-    # With fewer rows to a lengthscale the race would teach what only its rows say.
+    # With so few rows for each lengthscale the race would overfit its rows.
     is_decided |= ROWS_EACH * rows.x.shape[1] > RACED and len(rows.y) > RACED
     if len(models) == 1 and is_decided:
         return left, None
@@ -165,13 +167,13 @@ def _race(
         )
         if left[place].history.reason == "interrupted":
             return left, left[place]
-    missing = 1 / chosen.size - 1 / len(rows.y)
+    excess = 1 / len(chosen) - 1 / len(rows.y)
 
-    def promise(run: Fitted) -> float:
-        # What q costs is spread over all rows in the end, not over those that raced.
-        return run.history[-1].objective + missing * float(run.params.prior_kl())
+    def on_all_rows(each: Fitted) -> float:
+        # The KL term of the ELBO is shared by all rows, not only by those that raced.
+        return each.history[-1].objective + excess * float(each.params.prior_kl())
 
-    return sorted(left, key=promise), None
+    return sorted(left, key=on_all_rows), None
 
 
 def _is_whole(estimator: Any, model: gp.SparseGP, rows: int) -> bool:
@@ -181,10 +183,8 @@ def _is_whole(estimator: Any, model: gp.SparseGP, rows: int) -> bool:
     return rows <= estimator.batch_size
 
 
-def _batch_size(estimator: Any, model: gp.SparseGP, rows: int) -> int:
-    """How many rows a step would see."""
-    if _is_whole(estimator, model, rows):
-        return rows
+def _batch_size(estimator: Any) -> int:
+    """How many rows a batch has."""
     return BATCH if estimator.batch_size == "auto" else estimator.batch_size
 
 

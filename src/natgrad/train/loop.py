@@ -43,7 +43,6 @@ STEPS = 5000
 RECORDS = 50
 """How many records a run of known length leaves."""
 
-
 LONGEST = 50
 """How many steps a record stands for, at most."""
 
