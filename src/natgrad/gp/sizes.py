@@ -11,9 +11,8 @@ from jaxtyping import Array, Float
 
 from natgrad.data.batch import Batch
 from natgrad.errors import InputWarning
-from natgrad.gp.inducing import k_means
+from natgrad.gp.inducing import MOST, k_means
 from natgrad.gp.sparse import SparseGP, work
-from natgrad.gp.start import MOST
 
 
 __all__ = ["ENOUGH", "enough", "unseen"]

@@ -7,14 +7,10 @@ import numpy as np
 
 from natgrad.data.source import as_array
 from natgrad.errors import InputError
-from natgrad.gp.inducing import SAMPLE, k_means
+from natgrad.gp.inducing import LEAST, MOST, ROWS_EACH, SAMPLE, k_means
 from natgrad.gp.kernels import Matern52
 from natgrad.gp.likelihoods import AbstractLikelihood
 from natgrad.gp.sparse import SparseGP
-
-
-ROWS_EACH, LEAST, MOST = 20, 100, 200
-"""If nothing is said, one inducing input for so many rows, within these bounds."""
 
 
 def start(

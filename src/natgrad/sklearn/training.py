@@ -20,12 +20,12 @@ from natgrad.data.source import Arrays, Sample, filled
 from natgrad.errors import InputWarning
 from natgrad.gp import exact, kernels
 from natgrad.gp.fit import BATCH, default_rule, fits_at_once
+from natgrad.gp.inducing import MOST, ROWS_EACH
 from natgrad.gp.likelihoods import Gaussian
 from natgrad.gp.means import Zero
 from natgrad.gp.profile import carried_over, profile_rule
 from natgrad.gp.sizes import enough, moved
 from natgrad.gp.sparse import work
-from natgrad.gp.start import MOST, ROWS_EACH
 from natgrad.sklearn.beginnings import beginnings
 from natgrad.sklearn.targets import Targets
 from natgrad.train.history import History
