@@ -1,7 +1,6 @@
 """Importing natgrad is cheap, and brings in nothing that is optional."""
 
 import os
-import statistics
 import subprocess
 import sys
 
@@ -24,16 +23,15 @@ def run(code: str) -> str:
     ).stdout
 
 
-def cpu_seconds(code: str) -> float:
-    return float(run(f"{code}\nimport time; print(time.process_time())"))
-
-
 def test_the_core_adds_little_to_what_it_stands_on():
-    ratios = []
-    for _ in range(3):  # in turns, so that a busy machine slows both
-        base, ours = cpu_seconds(BASE), cpu_seconds(f"{BASE}\n{CORE}")
-        ratios.append(ours / base)
-    assert statistics.median(ratios) <= 1.15, ratios
+    clock = "start = time.process_time()"
+    took = "print(time.process_time() - start)"
+    code = "\n".join(["import time", clock, BASE, took, clock, CORE, took])
+    shares = []
+    for _ in range(5):  # the least: a busy machine may slow either part
+        base, ours = map(float, run(code).split())
+        shares.append(ours / base)
+    assert min(shares) <= 0.15, shares
 
 
 def test_importing_natgrad_imports_no_optional_package():
