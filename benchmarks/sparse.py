@@ -6,9 +6,10 @@ Everything is measured in one process with one thread, in CPU time, in interleav
 rounds; ratios are medians over the rounds, with their quartiles. `bare` is the faster
 of the two ways of benchmarks/bare.py at each size. Memory is the peak of a fresh
 process that takes three steps; beside it, what XLA sets aside for the compiled call.
-The batch has 256 rows for `small` and 1024 for the others. The last two ratios are of
-steps on q alone, in the coordinates (m, Cholesky factor of S): the natural gradient
-(`ngd`) and the step in θ (`mirror_descent`) against Adam.
+The batch has 256 rows for `small` and 1024 for the others. `gp.fit` is its step on
+batches with nothing set. The last two ratios are of steps on q alone, in the
+coordinates (m, Cholesky factor of S): the natural gradient (`ngd`) and the step in θ
+(`mirror_descent`) against Adam.
 """
 
 import os
@@ -20,6 +21,7 @@ os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
 
 import argparse  # noqa: E402
 import csv  # noqa: E402
+import functools  # noqa: E402
 import subprocess  # noqa: E402
 import sys  # noqa: E402
 import time  # noqa: E402
@@ -37,6 +39,7 @@ from jax import lax  # noqa: E402
 import natgrad  # noqa: E402
 from natgrad.data import Batch  # noqa: E402
 from natgrad.gp import SparseGP, alternating, kernels, likelihoods  # noqa: E402
+from natgrad.gp.fit import default_rule  # noqa: E402
 from natgrad.gp.sparse import projected_elbo  # noqa: E402
 
 
@@ -103,6 +106,14 @@ def ours(data: dict[str, Any], steps: int, tx: Any = None) -> tuple[Any, Any]:
     return looped(scheme.step, data, steps), carry
 
 
+def as_fit_does(data: dict[str, Any], steps: int) -> tuple[Any, Any]:
+    """The step of `gp.fit` on batches: guarded, and Adam in units of the spacing."""
+    rows = len(data["y"])
+    rule, model = default_rule(rows, data["batch"] / rows), model_of(data)
+    step = functools.partial(rule.step, progress=jnp.zeros(()))
+    return looped(step, data, steps), (model, rule.init(model), jax.random.key(0))
+
+
 def on_posterior(data: dict[str, Any], steps: int, tx: Any) -> tuple[Any, Any]:
     """A step on q alone, by any optimiser."""
     model, num_data = model_of(data), len(data["y"])
@@ -122,6 +133,7 @@ def on_posterior(data: dict[str, Any], steps: int, tx: Any) -> tuple[Any, Any]:
 def contenders(name: str, data: dict[str, Any], steps: int) -> dict[str, Any]:
     made = {
         "natural + Adam": ours(data, steps),
+        "gp.fit": as_fit_does(data, steps),
         "bare, products": bare.runner(data, steps, "products"),
         "natural, q alone": on_posterior(
             data, steps, natgrad.mirror_descent(data["size"])
@@ -188,6 +200,7 @@ def report(name, data, times, memory, seconds) -> dict[str, Any]:
     direction = np.median(np.array(times["ngd, q alone"]) / adam)
     way = best.removeprefix("bare, ")
     share = peak(name, "ours") / peak(name, way)
+    of_fit = np.median(np.array(times["gp.fit"]) / np.array(times[best]))
     low, middle, high = np.quantile(ratio, [0.25, 0.5, 0.75])
     row = {
         "workload": name,
@@ -197,6 +210,7 @@ def report(name, data, times, memory, seconds) -> dict[str, Any]:
         "bare is": way,
         "natgrad / bare": round(float(middle), 2),
         "quartiles": f"{low:.2f} to {high:.2f}",
+        "gp.fit / bare": round(float(of_fit), 2),
         "mirror_descent / Adam": round(float(mirror), 2),
         "ngd / Adam": round(float(direction), 2),
         "memory / bare": round(share, 2),

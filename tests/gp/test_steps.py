@@ -1,4 +1,6 @@
-"""Laws of the alternating step."""
+"""Laws of a step of the sparse GP."""
+
+import functools
 
 import equinox as eqx
 import jax
@@ -9,7 +11,14 @@ import pytest
 
 import natgrad
 from natgrad.data import Batch
-from natgrad.gp import SparseGP, alternating, elbo, kernels, likelihoods
+from natgrad.gp import (
+    SparseGP,
+    alternating,
+    elbo,
+    kernels,
+    likelihoods,
+    simultaneous,
+)
 
 
 ROWS, SIZE = 30, 8
@@ -36,7 +45,7 @@ def batch_of(kind: str, rows: int = ROWS) -> Batch:
     return Batch(X[:rows], y[:rows])
 
 
-@pytest.mark.parametrize(
+CASES = pytest.mark.parametrize(
     "kind, rows, is_whitened",
     [
         ("Student-t", 30, True),
@@ -45,19 +54,17 @@ def batch_of(kind: str, rows: int = ROWS) -> Batch:
         ("classes", 30, True),
     ],
 )
-def test_it_is_a_natural_step_and_then_an_ordinary_one(kind, rows, is_whitened):
-    model, batch = model_of(kind, is_whitened), batch_of(kind, rows)
-    natural, ordinary = natgrad.mirror_descent(0.1), optax.sgd(1e-3)
-    scheme = alternating(natural, ordinary, 90)
+NATURAL, ORDINARY = natgrad.mirror_descent(0.1), optax.sgd(1e-3)
+
+
+def steps_alike(scheme, optimizers, model, batch):
+    """That a scheme is a step of each optimiser, one after another."""
     ours, _, loss = eqx.filter_jit(scheme.step)(model, scheme.init(model), batch)
 
     @eqx.filter_jit
     def by_hand(model):
         bound = elbo(model, batch, 90)
-        for tx in (
-            natgrad.on_distributions(natural),
-            natgrad.on_hyperparameters(ordinary),
-        ):
+        for tx in optimizers:
             grads = jax.grad(lambda model: -elbo(model, batch, 90))(model)
             updates, _ = tx.update(grads, tx.init(model), model)
             model = optax.apply_updates(model, updates)
@@ -67,6 +74,43 @@ def test_it_is_a_natural_step_and_then_an_ordinary_one(kind, rows, is_whitened):
     np.testing.assert_allclose(loss, -expected, rtol=1e-10)
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-10)
+
+
+@CASES
+def test_alternating_is_a_natural_step_and_then_an_ordinary_one(
+    kind, rows, is_whitened
+):
+    model, batch = model_of(kind, is_whitened), batch_of(kind, rows)
+    in_turn = [natgrad.on_distributions(NATURAL), natgrad.on_hyperparameters(ORDINARY)]
+    steps_alike(alternating(NATURAL, ORDINARY, 90), in_turn, model, batch)
+
+
+@CASES
+def test_simultaneous_is_both_steps_from_one_place(kind, rows, is_whitened):
+    model, batch = model_of(kind, is_whitened), batch_of(kind, rows)
+    both = [natgrad.split(NATURAL, ORDINARY)]
+    steps_alike(simultaneous(NATURAL, ORDINARY, 90), both, model, batch)
+
+
+def test_simultaneous_steps_on_batches_are_right_on_average():
+    model, whole = model_of("Student-t"), batch_of("Student-t")
+
+    def moved(scheme, rows):
+        """Where the numbers that the kernel keeps go on one batch."""
+        batch = Batch(whole.x[rows], whole.y[rows])
+        there = scheme.step(model, scheme.init(model), batch)[0]
+        return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(there.kernel)])
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def bias(scheme):
+        every = jnp.arange(ROWS)
+        parts = jax.lax.map(lambda rows: moved(scheme, rows), every.reshape(-1, 5))
+        return jnp.abs(parts.mean(0) - moved(scheme, every))
+
+    exact = bias(simultaneous(NATURAL, ORDINARY, 90))
+    assert (exact < 1e-10).all()
+    # Where q goes first, it has learned from its batch by heart.
+    assert (bias(alternating(NATURAL, ORDINARY, 90)) > 1e4 * exact).all()
 
 
 def test_a_guarded_step_solves_a_conjugate_model_and_then_only_improves():

@@ -31,4 +31,7 @@ from natgrad.gp.sparse import (
     elbo as elbo,
 )
 from natgrad.gp.start import start as start
-from natgrad.gp.steps import alternating as alternating
+from natgrad.gp.steps import (
+    alternating as alternating,
+    simultaneous as simultaneous,
+)

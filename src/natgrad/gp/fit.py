@@ -25,7 +25,7 @@ from natgrad.errors import InputError
 from natgrad.gp.profile import profile_rule
 from natgrad.gp.spacing import default_hyperparameters
 from natgrad.gp.sparse import SparseGP, elbo, work
-from natgrad.gp.steps import alternating
+from natgrad.gp.steps import alternating, simultaneous
 from natgrad.guarded import guarded_ngd
 from natgrad.train.loop import Fitted, run
 from natgrad.train.rules import Rule
@@ -61,8 +61,8 @@ def fit(
     Small tables are trained on all rows at once, by L-BFGS on the ELBO at its best q
     (the profile): the ELBO never falls, and the run stops when nothing is left
     to gain. Larger tables, and those for which you give a `batch_size`, take batches,
-    of 256 rows by default: each step is a guarded natural step on q and then a step of
-    Adam on the hyperparameters. `rule` replaces both.
+    of 256 rows by default: each step is a guarded natural step on q and one of Adam on
+    the hyperparameters, at the same time. `rule` replaces both.
 
     `options` are those of `natgrad.train.run`: `steps` or `minutes`, `patience`, `log`,
     `checkpoint`, `resume`, `progress` and so on.
@@ -110,7 +110,8 @@ def fits_at_once(model: SparseGP, rows: int) -> bool:
 @functools.lru_cache(maxsize=64)
 def default_rule(num_data: int | float | None, fraction: float | None) -> Rule:
     """One object for one size of data, so that it is compiled once."""
-    rule = alternating(guarded_ngd(fraction), default_hyperparameters(), num_data)
+    scheme = alternating if fraction == 1 else simultaneous
+    rule = scheme(guarded_ngd(fraction), default_hyperparameters(), num_data)
     return rule._replace(is_annealed=True)
 
 

@@ -74,8 +74,8 @@ def fit(
     is a tree of columns, such as (x, y), of which batches have `batch_size` rows, or an
     iterable of batches. On several devices each has a part of a batch, and the loss of
     a batch should be the mean of those of its parts. Left out, `optimizer` is a guarded
-    natural step on the distributions and then annealed Adam on the rest; several are
-    taken in turn.
+    natural step on the distributions and annealed Adam on the rest; several are taken
+    in turn.
 
     `optimizer="profile"` sees all rows at every step and has no learning rate: L-BFGS
     moves the rest while natural steps keep the distributions at their best. The loss

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 
 from natgrad.families.base import is_distribution
 from natgrad.guarded import guarded_ngd
-from natgrad.optim import annealed, on_distributions, on_hyperparameters
+from natgrad.optim import annealed, on_distributions, on_hyperparameters, split
 from natgrad.train.mesh import ALONE, Across
 
 
@@ -92,9 +92,11 @@ def default_hyperparameters() -> optax.GradientTransformationExtraArgs:
 
 
 def default_rule(loss: Loss, params: Any, fraction: float | None) -> Rule:
-    """A guarded step on the distributions, then Adam on the rest, where there is any.
+    """A guarded step on the distributions and Adam on the rest, where there is any.
 
-    `fraction` is the part of the data that a batch holds.
+    `fraction` is the part of the data that a batch holds. With all of it the rest moves
+    after the distributions. On a part both move from where they were: distributions
+    that have just moved fit the batch better than they fit the data, and mislead.
     """
     nodes = jax.tree.leaves(params, is_leaf=is_distribution)
     kinds = frozenset(map(is_distribution, nodes))
@@ -104,11 +106,15 @@ def default_rule(loss: Loss, params: Any, fraction: float | None) -> Rule:
 @functools.lru_cache(maxsize=16)
 def _default_rule(loss: Loss, kinds: frozenset[bool], fraction: float | None) -> Rule:
     """One object for one loss, so that it is compiled once."""
+    guarded, ordinary = guarded_ngd(fraction), default_hyperparameters()
     optimizers: list[optax.GradientTransformation] = []
-    if True in kinds:
-        optimizers.append(on_distributions(guarded_ngd(fraction)))
-    if False in kinds:
-        optimizers.append(on_hyperparameters(default_hyperparameters()))
+    if kinds == {True, False} and fraction != 1:
+        optimizers.append(split(guarded, ordinary))
+    else:
+        if True in kinds:
+            optimizers.append(on_distributions(guarded))
+        if False in kinds:
+            optimizers.append(on_hyperparameters(ordinary))
     return in_turn(loss, *optimizers)._replace(is_annealed=False in kinds)
 
 
