@@ -92,6 +92,7 @@ def _rule(
         loss_of_q = lambda q: across.mean(of_part(q))
         if is_in_turn:
             value, grad = across.mean(jax.value_and_grad(of_part)(q))
+            grads = None
         else:
             both = jax.value_and_grad(loss, argnums=(0, 1))
             value, (direct, slopes) = both(model, rows)
@@ -104,7 +105,7 @@ def _rule(
             grad, state.natural, q, **{**extra, **seen, "rest": rest}
         )
         moved = with_posterior(optax.apply_updates(q, updates))
-        if is_in_turn:
+        if grads is None:
             grads = hyperparameter_gradient(loss, moved, rows, pull_back)
             # What q has there is zero, and need not be sent.
             still, grads = grads.posterior, across.mean(_without_posterior(grads))
