@@ -15,11 +15,11 @@ from jax.flatten_util import ravel_pytree
 
 from natgrad.families import AbstractDistribution
 from natgrad.natural import double_vjp, natural_gradient
-from tests.points import FAMILIES, POINTS, assert_close, flat
+from tests.points import FAMILIES, POINTS, assert_close, entries, flat
 
 
 DRAWS = 20_000
-
+STEP = jnp.asarray(1e-2)
 
 IMPLICIT = ("beta", "dirichlet", "wishart")
 
@@ -60,70 +60,126 @@ def loss(q: AbstractDistribution) -> jax.Array:
     return jnp.sum(jnp.sin(weights * eta) + weights[::-1] * eta)
 
 
+def stacked(*trees):
+    """Several members of a family, as a batch of them."""
+    return jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *trees)
+
+
 def scaled(q: AbstractDistribution, factor: float) -> AbstractDistribution:
     """Another member of the family, in the same coordinates."""
     return q.at_natural(jax.tree.map(lambda t: factor * t, q.natural()))
 
 
-@functools.cache
-def report(name: str) -> SimpleNamespace:
-    """All that the laws speak of, at one point."""
-    q = POINTS[name]
-    return SimpleNamespace(q=q, **jax.jit(_report)(q))
+@jax.jit
+def descend(q: AbstractDistribution, size: float, steps: int) -> tuple:
+    """Small steps along the natural gradient: θ where they end, and the last of them.
+
+    One step of size zero stays at `q`, and so gives the gradients there.
+    """
+
+    def body(_, state):
+        q, _, _ = state
+        grad = jax.grad(loss)(q)
+        direction = natural_gradient(q, grad)
+        return jax.tree.map(lambda x, d: x - size * d, q, direction), grad, direction
+
+    still = jax.tree.map(jnp.zeros_like, q)
+    q, grad, direction = jax.lax.fori_loop(0, steps, body, (q, still, still))
+    theta, in_theta = jax.jvp(lambda q: q.natural(), (q,), (direction,))
+    return theta, grad, direction, in_theta
 
 
-def _report(q: AbstractDistribution) -> dict:
-    definition = AbstractDistribution
-    theta, eta, grad = q.natural(), q.expectation(), jax.grad(loss)(q)
+def values(q: AbstractDistribution, grad: AbstractDistribution) -> dict:
+    """What is asked of one distribution, or of each in a batch of them."""
     p = scaled(q, 0.8)
+    slope = q.slope(grad)
+    return dict(
+        p=p,
+        theta=q.natural(),
+        there=q.at_expectation(p.expectation()),
+        slope=slope,
+        stepped=q.stepped(slope, STEP),
+        kl=q.kl(p),
+        entropy=q.entropy(),
+        is_inside=q.is_inside() & p.is_inside(),
+    )
+
+
+values_alone = jax.jit(values)
+
+
+@jax.jit
+def values_together(q: AbstractDistribution, grad: AbstractDistribution) -> dict:
+    return values(q, grad) | dict(direction=natural_gradient(q, grad))
+
+
+@jax.jit
+def definitions(q: AbstractDistribution, grad: AbstractDistribution, at: dict) -> dict:
+    """The same by definition, and what else the laws speak of."""
+    definition = AbstractDistribution
+    theta, eta = at["theta"], q.expectation()
     slope = definition.slope(q, grad)
-    direction = natural_gradient(q, grad)
-    step = jnp.asarray(1e-2)
 
     coordinates, unravel = ravel_pytree(q)
     flat_theta, unravel_theta = ravel_pytree(theta)
     to_theta = lambda x: ravel_pytree(unravel(x).natural())[0]
     log_normalizer = lambda t: q.log_normalizer(unravel_theta(t))
 
-    draws = q.sample(jax.random.key(1), (DRAWS,))
-    log_q, log_p = q.log_prob(draws), p.log_prob(draws)
-
     symmetric = lambda x: (x + x.mT) / 2 if x.ndim == 2 else x
     change = jax.tree.map(lambda t: symmetric(jnp.cos(t) * jnp.abs(t)), theta)
+    at_natural = jax.jvp(q.at_natural, (theta,), (change,))
+    at_expectation = jax.jvp(q.at_expectation, (eta,), (change,))
     return dict(
-        theta=theta,
         eta=eta,
-        grad=grad,
-        back_from_theta=q.at_natural(theta),
-        back_from_eta=q.at_expectation(eta),
+        back_from_theta=at_natural[0],
+        back_from_eta=at_expectation[0],
         there_theta=scaled(q, 0.9).natural(),
-        there_eta=p.expectation(),
-        there_and_back=q.at_expectation(p.expectation()).expectation(),
+        there_eta=at["p"].expectation(),
+        there_and_back=at["there"].expectation(),
         grad_log_normalizer=jax.grad(q.log_normalizer)(theta),
         jacobian=jax.jacobian(to_theta)(coordinates),
         curvature=jax.hessian(log_normalizer)(flat_theta),
-        direction=direction,
         by_definition=definition.direction(q, slope),
-        from_slope=natural_gradient(q, q.slope(grad)),
-        in_theta=jax.jvp(lambda q: q.natural(), (q,), (direction,))[1],
-        target=jax.tree.map(lambda t, s: t - step * s, theta, slope),
-        stepped=q.stepped(q.slope(grad), step).natural(),
-        kl=q.kl(p),
-        kl_by_definition=definition.kl(q, p),
+        from_slope=natural_gradient(q, at["slope"]),
+        target=jax.tree.map(lambda t, s: t - STEP * s, theta, slope),
+        stepped=at["stepped"].natural(),
+        kl_by_definition=definition.kl(q, at["p"]),
         kl_to_itself=q.kl(q),
-        kl_terms=log_q - log_p,
-        entropy=q.entropy(),
         entropy_by_definition=definition.entropy(q),
+        forward_natural=at_natural[1],
+        twice_natural=double_vjp(q.at_natural, theta, change),
+        forward_expectation=at_expectation[1],
+        twice_expectation=double_vjp(q.at_expectation, eta, change),
+    )
+
+
+def sampled(q: AbstractDistribution, p: AbstractDistribution) -> dict:
+    """What is asked of draws. All coordinates of a family share what this compiles."""
+    draws = q.sample(jax.random.key(1), (DRAWS,))
+    log_q, log_p = q.log_prob(draws), p.log_prob(draws)
+    return dict(
+        kl_terms=log_q - log_p,
         entropy_terms=-log_q,
         statistics=q.statistics(draws),
         log_prob=log_q[:5],
-        log_prob_by_definition=definition.log_prob(q, draws[:5]),
-        forward_natural=jax.jvp(q.at_natural, (theta,), (change,))[1],
-        twice_natural=double_vjp(q.at_natural, theta, change),
-        forward_expectation=jax.jvp(q.at_expectation, (eta,), (change,))[1],
-        twice_expectation=double_vjp(q.at_expectation, eta, change),
-        is_inside=q.is_inside() & p.is_inside(),
+        log_prob_by_definition=AbstractDistribution.log_prob(q, draws[:5]),
     )
+
+
+@functools.cache
+def gradients(name: str) -> dict:
+    """The gradient and the natural gradient of the loss, at one point."""
+    _, grad, direction, in_theta = descend(POINTS[name], 0.0, 1)
+    return dict(grad=grad, direction=direction, in_theta=in_theta)
+
+
+@functools.cache
+def report(name: str) -> SimpleNamespace:
+    """All that the laws speak of, at one point."""
+    q, at = POINTS[name], gradients(name)
+    at = at | values_alone(q, at["grad"])
+    at = at | sampled(q, at["p"]) | definitions(q, at["grad"], at)
+    return SimpleNamespace(q=q, **at)
 
 
 def assert_within_errors(terms, expected, errors: float = 5) -> None:
@@ -177,7 +233,7 @@ def test_a_finite_step_moves_theta_against_the_gradient_in_eta(at):
 
 
 def test_natural_gradients_in_all_coordinates_are_one_tangent_vector(family):
-    tangents = [report(f"{family}.{name}").in_theta for name in FAMILIES[family]]
+    tangents = [gradients(f"{family}.{name}")["in_theta"] for name in FAMILIES[family]]
     for one, other in itertools.pairwise(tangents):
         assert_close(one, other)
 
@@ -208,21 +264,13 @@ def test_forward_mode_is_two_vjps(at):
 
 
 def test_the_path_of_small_steps_is_the_same_in_all_coordinates(family):
-    @jax.jit
-    def end(q, size, steps):
-        def body(_, q):
-            direction = natural_gradient(q, jax.grad(loss)(q))
-            return jax.tree.map(lambda x, d: x - size * d, q, direction)
-
-        return flat(jax.lax.fori_loop(0, steps, body, q).natural())
-
     points = FAMILIES[family].values()
-    start = flat(next(iter(points)).natural())
+    start = entries(next(iter(points)).natural())
     gaps = []
     for steps in (100, 400):
-        ends = [end(q, 0.2 / steps, steps) for q in points]
-        length = jnp.abs(ends[0] - start).max()
-        gaps.append(max(jnp.abs(one - ends[0]).max() / length for one in ends))
+        ends = [entries(descend(q, 0.2 / steps, steps)[0]) for q in points]
+        length = np.abs(ends[0] - start).max()
+        gaps.append(max(np.abs(one - ends[0]).max() / length for one in ends))
     # Euler's method is of first order: a quarter of the step is a quarter of the gap.
     assert gaps[0] < 0.02
     assert gaps[1] < 0.3 * gaps[0]
@@ -237,32 +285,25 @@ def test_the_path_of_small_steps_is_the_same_in_all_coordinates(family):
     ],
 )
 def test_leading_axes_are_batches(family):
-    def some(q):
-        grad = jax.grad(lambda q: flat(q.expectation()).sum())(q)
-        other = scaled(q, 0.9)
-        return (
-            q.natural(),
-            q.at_expectation(other.expectation()),
-            q.entropy(),
-            q.kl(other),
-            natural_gradient(q, grad),
-            q.stepped(q.slope(grad), jnp.asarray(1e-2)),
-        )
-
-    def drawn(both, p):
-        draws = both.sample(jax.random.key(5), (4, 3))
-        return both.log_prob(draws), p.log_prob(draws[:, :, 1])
-
     for name, q in FAMILIES[family].items():
-        p = scaled(q, 0.8)
-        both = jax.tree.map(lambda *x: jnp.stack(x), q, p)
-        together, apart = jax.jit(some)(both), jax.jit(jax.vmap(some))(both)
-        for one, other in zip(together, apart, strict=True):
-            assert_close(one, other)
+        at = gradients(f"{family}.{name}")
+        first = at | values_alone(q, at["grad"])
+        p = first["p"]
+        _, grad, direction, _ = descend(p, 0.0, 1)
+        second = dict(direction=direction) | values_alone(p, grad)
+
+        both, grads = stacked(q, p), stacked(at["grad"], grad)
+        for key, together in values_together(both, grads).items():
+            assert_close(together, stacked(first[key], second[key]))
         assert both.is_inside().shape == (2,), name
-        log_prob, alone = jax.jit(drawn)(both, p)
+
+        draw = lambda q: q.sample(jax.random.key(5), (4, 3))
+        draws = draw(both)
+        log_prob = both.log_prob(draws)
         assert log_prob.shape == (4, 3, 2)
-        assert_close(log_prob[..., 1], alone)
+        # Abstract values do as well, and so does `jit`.
+        assert jax.eval_shape(lambda q: q.log_prob(draw(q)), both).shape == (4, 3, 2)
+        assert_close(log_prob[..., 1], p.log_prob(draws[:, :, 1]))
 
 
 def test_outside_is_not_inside(family):
