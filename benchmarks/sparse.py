@@ -111,7 +111,9 @@ def as_fit_does(data: dict[str, Any], steps: int) -> tuple[Any, Any]:
     rows = len(data["y"])
     rule, model = default_rule(rows, data["batch"] / rows), model_of(data)
     step = functools.partial(rule.step, progress=jnp.zeros(()))
-    return looped(step, data, steps), (model, rule.init(model), jax.random.key(0))
+    # Its counters begin as one array, which cannot be donated several times.
+    state = jax.tree.map(jnp.copy, rule.init(model))
+    return looped(step, data, steps), (model, state, jax.random.key(0))
 
 
 def on_posterior(data: dict[str, Any], steps: int, tx: Any) -> tuple[Any, Any]:

@@ -97,11 +97,17 @@ def tolerance(name: str) -> float:
     return float(stated[1]) if stated else TOLERANCE
 
 
-def run(name: str, folder: Path) -> Run:
-    """Runs a script in a process of its own; its picture goes into the folder."""
+def run(name: str, folder: Path, is_check: bool) -> Run:
+    """Runs a script in a process of its own; its picture goes into the folder.
+
+    A check may compile as it is told to, and find what others have compiled.
+    """
     command = [sys.executable, HERE / f"{name}.py", "--out", folder / picture(name)]
     settings = {**os.environ, **SETTINGS}
-    settings.pop("JAX_COMPILATION_CACHE_DIR", None)  # a reader has none of it yet
+    if is_check:
+        settings["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", settings["XLA_FLAGS"])
+    else:
+        settings.pop("JAX_COMPILATION_CACHE_DIR", None)  # a reader has none of it yet
     with tempfile.TemporaryFile("w+") as words, tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(command, stdout=words, stderr=errors, env=settings)
         # Not by the clock, which other work on the machine makes run fast.
@@ -193,7 +199,7 @@ def main(names: list[str], jobs: int, is_check: bool) -> int:
     problems = 0
     with tempfile.TemporaryDirectory() as other, ThreadPoolExecutor(jobs) as pool:
         folder = Path(other) if is_check else PAGES
-        for done in pool.map(lambda name: run(name, folder), names):
+        for done in pool.map(lambda name: run(name, folder, is_check), names):
             problem = done.problem
             if not problem and is_check:
                 problem = difference(done.name, done.printed, stored(done.name))
