@@ -26,6 +26,10 @@ def table(rows=60, seed=0):
     return x, np.sin(2 * x[:, 0]) + 0.2 * rng.standard_normal(rows)
 
 
+# Compiling is what costs: whole programs, which several laws share.
+elbo, evaluated = jax.jit(gp.elbo), jax.jit(evaluate)
+
+
 TARGETS = {
     "Gaussian": lambda y: y,
     "StudentT": lambda y: y,
@@ -54,7 +58,7 @@ def test_the_elbo_never_falls_and_the_run_ends_by_itself(trained):
 
 def test_the_last_record_is_the_elbo_of_the_model(trained):
     x, y, fitted = trained
-    bound = gp.elbo(fitted.params, Batch(jnp.asarray(x), jnp.asarray(y)))
+    bound = elbo(fitted.params, Batch(jnp.asarray(x), jnp.asarray(y)))
     np.testing.assert_allclose(fitted.history[-1].objective, bound / len(y), rtol=1e-9)
 
 
@@ -63,7 +67,7 @@ def test_no_natural_step_on_q_gains_more_than_it_settles_for(trained):
     batch = Batch(jnp.asarray(x), jnp.asarray(y))
     only_q = gp.fixed_hyperparameters(natgrad.guarded_ngd(1.0), len(y))
     more = gp.fit(fitted.params, (x, y), rule=only_q, steps=20, progress=False)
-    gain = gp.elbo(more.params, batch) - gp.elbo(fitted.params, batch)
+    gain = elbo(more.params, batch) - elbo(fitted.params, batch)
     assert -1e-8 <= gain / len(y) < 1e-3
 
 
@@ -73,9 +77,9 @@ def test_gaussian_noise_ends_where_the_collapsed_bound_is_highest():
     model = gp.start(x, likelihoods.Gaussian(0.1), 30)
     model = gp.SparseGP(model.kernel, model.likelihood, x)
     batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.ones(30))
-    seen = evaluate(model, profile_rule(30).init(model).kept, batch)
+    seen = evaluated(model, profile_rule(30).init(model).kept, batch)
     hyper = exact.Hyperparameters(model.kernel, model.likelihood, model.mean)
-    value, slope = jax.value_and_grad(exact.evidence)(hyper, batch)
+    value, slope = jax.jit(jax.value_and_grad(exact.evidence))(hyper, batch)
     np.testing.assert_allclose(-seen.value, value, rtol=1e-6)
     for ours, theirs in [
         (seen.slope.kernel, slope.kernel),
@@ -94,8 +98,8 @@ def test_the_slope_is_that_of_the_profile_by_finite_differences():
     def value(log_variance):
         at = eqx_set(model, log_variance)
         for _ in range(3):  # to rest
-            at = evaluate(at, first, batch).params
-        seen = evaluate(at, first, batch)
+            at = evaluated(at, first, batch).params
+        seen = evaluated(at, first, batch)
         return seen.value, seen.slope.kernel.log_variance
 
     def eqx_set(model, value):
@@ -173,8 +177,8 @@ def test_what_is_known_of_the_rows_goes_along_to_more_inducing_inputs():
     batch = Batch(jnp.asarray(x), jnp.asarray(y))
     prior = gp.SparseGP(model.kernel, model.likelihood, x[:40], mean=model.mean)
     moved = carried_over(prior, model, batch)
-    assert gp.elbo(moved, batch) > gp.elbo(model, batch) - 0.05 * len(y)
-    assert gp.elbo(moved, batch) > gp.elbo(prior, batch) + 0.1 * len(y)
+    assert elbo(moved, batch) > elbo(model, batch) - 0.05 * len(y)
+    assert elbo(moved, batch) > elbo(prior, batch) + 0.1 * len(y)
 
 
 def test_a_rule_of_the_users_own_takes_all_its_steps():

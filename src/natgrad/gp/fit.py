@@ -22,7 +22,7 @@ from natgrad.data.source import (
 )
 from natgrad.data.stream import Parquet
 from natgrad.errors import InputError
-from natgrad.gp.profile import profile_rule
+from natgrad.gp.profile import whole_rule
 from natgrad.gp.spacing import default_hyperparameters
 from natgrad.gp.sparse import SparseGP, elbo, work
 from natgrad.gp.steps import alternating, simultaneous
@@ -82,7 +82,8 @@ def fit(
     is_free = rule is None and batch_size is None and not isinstance(data, Batches)
     if is_free and isinstance(batches, Arrays) and fits_at_once(model, batches.total):
         rows = filled(batches.columns)
-        batches, rule = Arrays(rows, len(rows.y), seed), profile_rule(len(rows.y))
+        batches = Arrays(rows, len(rows.y), seed)
+        rule = whole_rule(model, len(rows.y))
     if batches.num_data is None:
         raise InputError(
             "how many rows there are in all is not known, and the bound needs it: give "

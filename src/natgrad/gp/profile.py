@@ -12,10 +12,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from natgrad.compiler import QUICKLY
 from natgrad.data.batch import Batch
 from natgrad.families.gaussian import Statistics
 from natgrad.gp.spacing import spacing
-from natgrad.gp.sparse import Projection, SparseGP, marginals, projected_elbo
+from natgrad.gp.sparse import (
+    Projection,
+    SparseGP,
+    marginals,
+    projected_elbo,
+    work,
+)
 from natgrad.gp.steps import hyperparameter_gradient
 from natgrad.train.profile import ENOUGH, SETTLED, Evaluated, climbing, settle
 from natgrad.train.rules import Rule, kept_unless
@@ -24,6 +31,9 @@ from natgrad.train.rules import Rule, kept_unless
 MANY, MANY_ENOUGH = 4000, 0.003
 """A table with more rows than the first needs tenths of a second for an evaluation; its
 run ends when ten steps together gain fewer nats per row than the second."""
+
+BRIEF = 1e6
+"""Products of an evaluation up to which a run ends before compiling it well pays."""
 
 
 class RowSites(NamedTuple):
@@ -64,7 +74,7 @@ def from_sites(model: SparseGP, rows: Projection, sites: RowSites) -> SparseGP:
     return eqx.tree_at(lambda model: model.posterior, model, posterior)
 
 
-@eqx.filter_jit
+@functools.partial(jax.jit, compiler_options=QUICKLY)
 def carried_over(model: Any, trained: Any, batch: Any) -> SparseGP:
     """A model with what a trained one knows of its rows, at its own inducing inputs.
 
@@ -76,8 +86,14 @@ def carried_over(model: Any, trained: Any, batch: Any) -> SparseGP:
     return kept_unless(there.posterior.is_inside().all(), there, model)
 
 
+def whole_rule(model: SparseGP, rows: int) -> Rule:
+    """How a model is trained on a table of so many rows that is seen whole."""
+    is_brief = work(model, rows, len(model.inducing)) <= BRIEF
+    return profile_rule(rows, is_brief=is_brief)
+
+
 @functools.lru_cache(maxsize=64)
-def profile_rule(rows: int) -> Rule:
+def profile_rule(rows: int, *, is_brief: bool = False) -> Rule:
     """L-BFGS on the hyperparameters, with q at its best; a batch has all `rows`."""
 
     def first_kept(model: Any) -> RowSites:
@@ -96,7 +112,8 @@ def profile_rule(rows: int) -> Rule:
         return eqx.tree_at(lambda model: model.inducing, ones, lengths)
 
     enough = ENOUGH if rows <= MANY else MANY_ENOUGH
-    return climbing(evaluate, total_weight, first_kept, units, enough)
+    rule = climbing(evaluate, total_weight, first_kept, units, enough)
+    return rule._replace(is_brief=is_brief)
 
 
 def total_weight(batch: Batch) -> Any:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from natgrad.compiler import QUICKLY
 from natgrad.data.batch import Batch
 from natgrad.errors import InputWarning
 from natgrad.gp.inducing import MOST, k_means
@@ -46,6 +47,10 @@ def unseen(model: SparseGP, other: SparseGP, batch: Batch) -> Float[Array, ""]:
     return weight @ gain / weight.sum()
 
 
+# For `enough` alone: a program that has options cannot be part of another.
+_unseen = jax.jit(lambda *asked: unseen(*asked), compiler_options=QUICKLY)
+
+
 def moved(model: SparseGP, x: Any, inducing: int, seed: int = 0) -> SparseGP:
     """The same hyperparameters, with so many inducing inputs, and q at the prior.
 
@@ -69,7 +74,7 @@ def enough(model: SparseGP, table: Batch, batch_size: int, seed: int = 0) -> Spa
     some = np.random.default_rng(seed).permutation(total)[:LOOKED_AT]
     batch = jax.tree.map(lambda column: jnp.asarray(column[some]), table)
     best = model
-    while float(unseen(model, best, batch)) > ENOUGH:
+    while float(_unseen(model, best, batch)) > ENOUGH:
         size = min(2 * len(best.inducing), total)
         is_slow = size > MOST and work(model, batch_size, size) > WORK
         if size == len(best.inducing) or is_slow:

@@ -23,7 +23,7 @@ from natgrad.gp.fit import BATCH, default_rule, fits_at_once
 from natgrad.gp.inducing import MOST, ROWS_EACH
 from natgrad.gp.likelihoods import Gaussian
 from natgrad.gp.means import Zero
-from natgrad.gp.profile import carried_over, profile_rule
+from natgrad.gp.profile import carried_over, profile_rule, whole_rule
 from natgrad.gp.sizes import enough, moved
 from natgrad.gp.sparse import work
 from natgrad.sklearn.beginnings import beginnings
@@ -92,7 +92,7 @@ def train(
             one = work(model, len(rows.y), len(model.inducing))
             options["steps"] = min(STEPS, math.ceil(WORK / one))
         rows = filled(rows)
-        data, rule = Arrays(rows, len(rows.y)), profile_rule(len(rows.y))
+        data, rule = Arrays(rows, len(rows.y)), whole_rule(model, len(rows.y))
         return gp.fit(model, data, rule=rule, **options)
     size = _batch_size(estimator)
     batches = Sample(rows, size, seed) if isinstance(rows, Batch) else rows
@@ -152,7 +152,7 @@ def _race(
         return left, None
     chosen = np.sort(np.random.default_rng(seed).permutation(len(rows.y))[:RACED])
     some = filled(jax.tree.map(lambda column: column[chosen], rows))
-    data, rule = Arrays(some, len(some.y)), profile_rule(len(some.y))
+    data, rule = Arrays(some, len(some.y)), profile_rule(len(some.y), is_brief=True)
     minutes = estimator.minutes and estimator.minutes / PART / len(left)
     steps = min(LAP, _steps(estimator))
     for place, each in enumerate(left):

@@ -31,7 +31,8 @@ class Rule(NamedTuple):
     parts of any weights, whatever the loss is like, it `is_shareable`. A rule that
     knows when it is done has `is_over`, a function of its state; it sees all rows at
     every step, on one device. If its rate falls with `progress`, it `is_annealed`, and
-    the loop decides when that begins.
+    the loop decides when that begins. One that will take few and short steps `is_brief`
+    and is compiled quickly rather than well.
     """
 
     init: Callable[[Any], Any]
@@ -39,6 +40,7 @@ class Rule(NamedTuple):
     is_shareable: bool = False
     is_over: Callable[[Any], Bool[Array, ""]] | None = None
     is_annealed: bool = False
+    is_brief: bool = False
 
 
 Loss = Callable[..., Array]

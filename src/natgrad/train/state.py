@@ -10,6 +10,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
+from natgrad.compiler import QUICKLY, WELL
 from natgrad.data.source import Batches
 from natgrad.distributed import lost_peers
 from natgrad.train.mesh import Across, Devices
@@ -66,11 +67,15 @@ def first_state(rule: Rule, params: Any, has_score: bool) -> State:
     return copied(State(zero, params, rule.init(params), tally, best, plan))
 
 
-@partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)
-def _advance(rule: Rule, devices: Devices, state: State, *rest: Any) -> State:
+def _on_all_devices(rule: Rule, devices: Devices, state: State, *rest: Any) -> State:
     """Takes some steps on all devices."""
     steps = partial(_take_steps, rule, devices.across)
     return devices.sharded(steps)(state, *rest)
+
+
+_compiled = partial(jax.jit, _on_all_devices, static_argnums=(0, 1), donate_argnums=2)
+_advance = _compiled(compiler_options=WELL)
+_advance_briefly = _compiled(compiler_options=QUICKLY)
 
 
 def _take_steps(
@@ -172,8 +177,9 @@ class Caller:
         stacked, number = fetched
         is_compiled = self.ready is not None
         begun = time.monotonic()
+        advance = _advance_briefly if self.rule.is_brief else _advance
         with lost_peers():
-            state = _advance(
+            state = advance(
                 self.rule,
                 self.devices,
                 self.devices.spread(state._replace(best=None)),
