@@ -225,8 +225,12 @@ class Gamma(AbstractQuadrature):
 
     def expected_log_prob(self, mean: Scalar, var: Scalar, y: Target) -> Scalar:
         y, shape = y.astype(mean.dtype), self.shape
-        constant = shape * self.log_shape - gammaln(shape) + (shape - 1) * jnp.log(y)
-        return constant - shape * (mean + y * jnp.exp(var / 2 - mean))
+        log_y = jnp.log(y)
+        constant = shape * self.log_shape - gammaln(shape) + (shape - 1) * log_y
+        # Far below any that can be seen, but finite.
+        most = jnp.log(jnp.finfo(mean.dtype).max) - 10
+        ratio = jnp.exp(jnp.minimum(log_y + var / 2 - mean, most))
+        return constant - shape * (mean + ratio)
 
     def conditional_moments(self, f: Scalar) -> tuple[Scalar, Scalar]:
         return jnp.exp(f), jnp.exp(2 * f) / self.shape
