@@ -221,16 +221,15 @@ class Gamma(AbstractQuadrature):
         return "closed form"
 
     def log_prob(self, f: Scalar, y: Target) -> Scalar:
-        return self.expected_log_prob(f, jnp.zeros_like(f), y)
+        # Where y / exp(f) would be larger than any number, far below, but finite.
+        size = jnp.log(jnp.maximum(y.astype(f.dtype), 1))
+        least = size + 10 - jnp.log(jnp.finfo(f.dtype).max)
+        return self.expected_log_prob(jnp.maximum(f, least), jnp.zeros_like(f), y)
 
     def expected_log_prob(self, mean: Scalar, var: Scalar, y: Target) -> Scalar:
         y, shape = y.astype(mean.dtype), self.shape
-        log_y = jnp.log(y)
-        constant = shape * self.log_shape - gammaln(shape) + (shape - 1) * log_y
-        # Far below any that can be seen, but finite.
-        most = jnp.log(jnp.finfo(mean.dtype).max) - 10
-        ratio = jnp.exp(jnp.minimum(log_y + var / 2 - mean, most))
-        return constant - shape * (mean + ratio)
+        constant = shape * self.log_shape - gammaln(shape) + (shape - 1) * jnp.log(y)
+        return constant - shape * (mean + y * jnp.exp(var / 2 - mean))
 
     def conditional_moments(self, f: Scalar) -> tuple[Scalar, Scalar]:
         return jnp.exp(f), jnp.exp(2 * f) / self.shape
