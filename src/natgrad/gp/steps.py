@@ -49,7 +49,7 @@ def simultaneous(
 
     Better than `alternating` on small batches, where a q that has just moved fits its
     batch better than other rows, the more so the larger the variance of the kernel: a
-    gradient taken there raises the variance without end. Both come from one pass.
+    gradient taken there keeps raising the variance. Both come from one pass.
     """
     return _rule(natural, ordinary, num_data, is_in_turn=False)
 
