@@ -1,8 +1,8 @@
-"""Whether q may move before the hyperparameters see a batch: on mnist and protein.
+"""Compares moving q first with simultaneous steps, on mnist and protein.
 
     export NATGRAD_DATA=folder-of-tables
     python experiments/order.py           # writes results/order.csv
-    python experiments/order.py --table   # puts it into the page
+    python experiments/order.py --table   # writes the page's table
 
 Both orders have the same batches of 256 rows, guarded steps and rate. In mnist the last
 10,000 of the training images are held out and only these are scored; of protein a tenth
@@ -24,7 +24,7 @@ from natgrad.guarded import guarded_ngd
 
 RESULTS = Path(__file__).parent / "results" / "order.csv"
 PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "hyperparameters.md"
-ORDERS = {"q first": gp.alternating, "from one place": gp.simultaneous}
+ORDERS = {"q first": gp.alternating, "simultaneous": gp.simultaneous}
 BATCH, EVERY = 256, 100
 
 
@@ -48,8 +48,8 @@ def protein() -> tuple:
 SETS = {"mnist": (mnist, 200), "protein": (protein, 100)}
 
 
-def looks(name: str, order: str) -> pandas.DataFrame:
-    """A run, and what it knows of held-out rows every so many steps."""
+def evaluations(name: str, order: str) -> pandas.DataFrame:
+    """Trains in one order and scores held-out rows every 100 steps."""
     load, inducing = SETS[name]
     likelihood, x, y, x_new, y_new = load()
     y = y.astype(np.float32)
@@ -57,7 +57,7 @@ def looks(name: str, order: str) -> pandas.DataFrame:
     rule = ORDERS[order](natural, default_hyperparameters(), len(y))
     rows = []
 
-    def look(record, model) -> None:
+    def evaluate(record, model) -> None:
         predictor = gp.condition(model)
         density = np.mean(predictor.log_density(x_new, y_new.astype(np.float32)))
         seen = {"set": name, "order": order, "step": record.step}
@@ -76,14 +76,14 @@ def looks(name: str, order: str) -> pandas.DataFrame:
         rule=rule._replace(is_annealed=True),
         batch_size=BATCH,
         log_every=EVERY,
-        callbacks=[look],
+        callbacks=[evaluate],
         progress=False,
     )
     return pandas.DataFrame(rows)
 
 
 def table() -> None:
-    """Puts some looks of each run into the page."""
+    """Writes some evaluations of each run to the page."""
     found = pandas.read_csv(RESULTS)
     lines = ["| set | order | step | ELBO | variance | held-out density | errors, % |"]
     lines.append("|---|---|---|---|---|---|---|")
@@ -108,7 +108,7 @@ def main() -> None:
         table()
         return
     jax.config.update("jax_enable_x64", True)
-    parts = [looks(name, order) for name in arguments.names for order in ORDERS]
+    parts = [evaluations(name, order) for name in arguments.names for order in ORDERS]
     pandas.concat(parts).to_csv(RESULTS, index=False)
 
 

@@ -100,7 +100,7 @@ def tolerance(name: str) -> float:
 def run(name: str, folder: Path, is_check: bool) -> Run:
     """Runs a script in a process of its own; its picture goes into the folder.
 
-    A check may compile as it is told to, and find what others have compiled.
+    A check uses the caller's XLA_FLAGS and compilation cache.
     """
     command = [sys.executable, HERE / f"{name}.py", "--out", folder / picture(name)]
     settings = {**os.environ, **SETTINGS}

@@ -1,7 +1,7 @@
-"""Options of XLA's compiler, for programs that Python calls and no other program does.
+"""Options of XLA's compiler, which take effect only in programs called from Python.
 
-On a CPU most of what a first fit waits for is compiling. The options of jax 0.10 make
-that shorter and no step slower; later versions have no use for them.
+Most of what a first fit waits for on a CPU is compiling. The options of jax 0.10 make
+that shorter without slowing the steps; jax 0.12 no longer has the first of them.
 """
 
 from typing import Any
@@ -9,15 +9,14 @@ from typing import Any
 import jax
 
 
-WELL: dict[str, Any] = {}
-"""For programs that run long."""
+LONG_RUN: dict[str, Any] = {}
+"""For programs that run for long."""
 
 if jax.__version__.startswith("0.10."):
-    WELL = {
+    LONG_RUN = {
         "xla_cpu_use_fusion_emitters": False,
         "xla_cpu_parallel_codegen_split_count": 1,
     }
 
-QUICKLY: dict[str, Any] = {**WELL, "xla_backend_optimization_level": 0}
-"""For programs that are called a few times: an eighth of the time to compile, and up to
-twice the time to run."""
+SHORT_RUN: dict[str, Any] = {**LONG_RUN, "xla_backend_optimization_level": 0}
+"""For programs that run a few times. They compile faster and run slower."""

@@ -57,8 +57,8 @@ CASES = pytest.mark.parametrize(
 NATURAL, ORDINARY = natgrad.mirror_descent(0.1), optax.sgd(1e-3)
 
 
-def steps_alike(scheme, optimizers, model, batch):
-    """That a scheme is a step of each optimiser, one after another."""
+def assert_same_step(scheme, optimizers, model, batch):
+    """A scheme takes a step of each optimiser, one after another."""
     ours, _, loss = eqx.filter_jit(scheme.step)(model, scheme.init(model), batch)
 
     @eqx.filter_jit
@@ -82,14 +82,14 @@ def test_alternating_is_a_natural_step_and_then_an_ordinary_one(
 ):
     model, batch = model_of(kind, is_whitened), batch_of(kind, rows)
     in_turn = [natgrad.on_distributions(NATURAL), natgrad.on_hyperparameters(ORDINARY)]
-    steps_alike(alternating(NATURAL, ORDINARY, 90), in_turn, model, batch)
+    assert_same_step(alternating(NATURAL, ORDINARY, 90), in_turn, model, batch)
 
 
 @CASES
-def test_simultaneous_is_both_steps_from_one_place(kind, rows, is_whitened):
+def test_simultaneous_takes_both_steps_at_the_same_parameters(kind, rows, is_whitened):
     model, batch = model_of(kind, is_whitened), batch_of(kind, rows)
     both = [natgrad.split(NATURAL, ORDINARY)]
-    steps_alike(simultaneous(NATURAL, ORDINARY, 90), both, model, batch)
+    assert_same_step(simultaneous(NATURAL, ORDINARY, 90), both, model, batch)
 
 
 def test_simultaneous_steps_on_batches_are_right_on_average():
@@ -109,7 +109,7 @@ def test_simultaneous_steps_on_batches_are_right_on_average():
 
     exact = bias(simultaneous(NATURAL, ORDINARY, 90))
     assert (exact < 1e-10).all()
-    # Where q goes first, it has learned from its batch by heart.
+    # If q moves first, it has overfitted its batch.
     assert (bias(alternating(NATURAL, ORDINARY, 90)) > 1e4 * exact).all()
 
 

@@ -19,7 +19,7 @@ from natgrad.gp.foreign import as_kernel
 __all__ = ["greedy", "k_means", "random"]
 
 ROWS_EACH, LEAST, MOST = 20, 100, 200
-"""If nothing is said, one inducing input for so many rows, within these bounds."""
+"""By default one inducing input for this many rows, but at least and at most these."""
 
 SAMPLE = 50_000
 """How many rows the centres are sought among."""

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from natgrad.compiler import QUICKLY
+from natgrad.compiler import SHORT_RUN
 from natgrad.data.batch import Batch
 from natgrad.families.gaussian import Statistics
 from natgrad.gp.spacing import spacing
@@ -33,7 +33,7 @@ MANY, MANY_ENOUGH = 4000, 0.003
 run ends when ten steps together gain fewer nats per row than the second."""
 
 BRIEF = 1e6
-"""Products of an evaluation up to which a run ends before compiling it well pays."""
+"""If an evaluation takes fewer products, compiling takes longer than the run."""
 
 
 class RowSites(NamedTuple):
@@ -74,7 +74,7 @@ def from_sites(model: SparseGP, rows: Projection, sites: RowSites) -> SparseGP:
     return eqx.tree_at(lambda model: model.posterior, model, posterior)
 
 
-@functools.partial(jax.jit, compiler_options=QUICKLY)
+@functools.partial(jax.jit, compiler_options=SHORT_RUN)
 def carried_over(model: Any, trained: Any, batch: Any) -> SparseGP:
     """A model with what a trained one knows of its rows, at its own inducing inputs.
 
@@ -87,7 +87,7 @@ def carried_over(model: Any, trained: Any, batch: Any) -> SparseGP:
 
 
 def whole_rule(model: SparseGP, rows: int) -> Rule:
-    """How a model is trained on a table of so many rows that is seen whole."""
+    """The rule for training a model on all rows of a table at every step."""
     is_brief = work(model, rows, len(model.inducing)) <= BRIEF
     return profile_rule(rows, is_brief=is_brief)
 

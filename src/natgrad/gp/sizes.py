@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from natgrad.compiler import QUICKLY
+from natgrad.compiler import SHORT_RUN
 from natgrad.data.batch import Batch
 from natgrad.errors import InputWarning
 from natgrad.gp.inducing import MOST, k_means
@@ -47,8 +47,8 @@ def unseen(model: SparseGP, other: SparseGP, batch: Batch) -> Float[Array, ""]:
     return weight @ gain / weight.sum()
 
 
-# For `enough` alone: a program that has options cannot be part of another.
-_unseen = jax.jit(lambda *asked: unseen(*asked), compiler_options=QUICKLY)
+# Only `enough` calls this: jax refuses compiler options inside another program.
+_unseen = jax.jit(lambda *asked: unseen(*asked), compiler_options=SHORT_RUN)
 
 
 def moved(model: SparseGP, x: Any, inducing: int, seed: int = 0) -> SparseGP:

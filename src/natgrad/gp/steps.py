@@ -45,11 +45,11 @@ def simultaneous(
     ordinary: optax.GradientTransformation,
     num_data: int | float | None = None,
 ) -> Rule:
-    """`natural` moves q and `ordinary` all else, both from where the batch finds them.
+    """`natural` moves q and `ordinary` all else, by gradients at the same parameters.
 
-    Better than `alternating` on small batches, where a q that has just moved fits its
-    batch better than other rows, the more so the larger the variance of the kernel: a
-    gradient taken there keeps raising the variance. Both come from one pass.
+    Use it on small batches. `alternating` takes the gradient of the hyperparameters at
+    a q that has just overfitted the batch, which keeps raising the kernel's variance.
+    Both gradients come from one pass.
     """
     return _rule(natural, ordinary, num_data, is_in_turn=False)
 

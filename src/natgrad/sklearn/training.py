@@ -1,7 +1,7 @@
 """From the rows of a table to a trained model: which noise, how many inducing inputs.
 
 Candidates race on all rows, or on some if there are many: each takes a few evaluations
-of its profile, and the one that promises the highest ELBO goes on from where it is. All
+of its profile, and the one with the highest expected ELBO is trained further. All
 have the same number of inducing inputs. Gaussian noise may come back with every row as
 one, if the evidence is then the highest of all.
 """

@@ -31,8 +31,8 @@ class Rule(NamedTuple):
     parts of any weights, whatever the loss is like, it `is_shareable`. A rule that
     knows when it is done has `is_over`, a function of its state; it sees all rows at
     every step, on one device. If its rate falls with `progress`, it `is_annealed`, and
-    the loop decides when that begins. One that will take few and short steps `is_brief`
-    and is compiled quickly rather than well.
+    the loop decides when that begins. A rule for few, short
+    steps `is_brief`: it compiles faster and runs slower.
     """
 
     init: Callable[[Any], Any]
@@ -96,9 +96,9 @@ def default_hyperparameters() -> optax.GradientTransformationExtraArgs:
 def default_rule(loss: Loss, params: Any, fraction: float | None) -> Rule:
     """A guarded step on the distributions and Adam on the rest, where there is any.
 
-    `fraction` is the part of the data that a batch holds. With all of it the rest moves
-    after the distributions. On a part both move from where they were: distributions
-    that have just moved fit the batch better than they fit the data, and mislead.
+    `fraction` is the part of the data that a batch holds. With all the data the rest
+    moves after the distributions. With a part of it both use gradients at the current
+    parameters, because distributions that have just moved overfit the batch.
     """
     nodes = jax.tree.leaves(params, is_leaf=is_distribution)
     kinds = frozenset(map(is_distribution, nodes))

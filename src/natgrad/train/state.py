@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from natgrad.compiler import QUICKLY, WELL
+from natgrad.compiler import LONG_RUN, SHORT_RUN
 from natgrad.data.source import Batches
 from natgrad.distributed import lost_peers
 from natgrad.train.mesh import Across, Devices
@@ -74,8 +74,8 @@ def _on_all_devices(rule: Rule, devices: Devices, state: State, *rest: Any) -> S
 
 
 _compiled = partial(jax.jit, _on_all_devices, static_argnums=(0, 1), donate_argnums=2)
-_advance = _compiled(compiler_options=WELL)
-_advance_briefly = _compiled(compiler_options=QUICKLY)
+_advance = _compiled(compiler_options=LONG_RUN)
+_advance_briefly = _compiled(compiler_options=SHORT_RUN)
 
 
 def _take_steps(

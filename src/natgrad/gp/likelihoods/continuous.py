@@ -221,7 +221,7 @@ class Gamma(AbstractQuadrature):
         return "closed form"
 
     def log_prob(self, f: Scalar, y: Target) -> Scalar:
-        # Where y / exp(f) would be larger than any number, far below, but finite.
+        # Bounds f from below, so that y / exp(f) does not overflow.
         size = jnp.log(jnp.maximum(y.astype(f.dtype), 1))
         least = size + 10 - jnp.log(jnp.finfo(f.dtype).max)
         return self.expected_log_prob(jnp.maximum(f, least), jnp.zeros_like(f), y)
