@@ -83,7 +83,7 @@ class Task(NamedTuple):
         with (place / "errors.txt").open("w") as errors:
             process = subprocess.Popen(
                 [self.python, HERE / "first_result_process.py", json.dumps(told)],
-                env=environment(cache),
+                env=environment(cache, self.case),
                 cwd=place,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
@@ -115,14 +115,18 @@ class Task(NamedTuple):
         return rows + [{"note": note} | others for _ in range(runs - complete)]
 
 
-def environment(cache: Path | None) -> dict[str, str]:
-    """This one without settings of threads and JAX, and with the cache if there is."""
+def environment(cache: Path | None, case: str) -> dict[str, str]:
+    """This one without settings of threads and JAX, and with the cache if there is.
+
+    It is the one that natgrad keeps, or JAX's own for `gp-fit`, which keeps none.
+    """
     families = ("JAX_", "XLA_", "OMP_", "OPENBLAS_", "MKL_", "KMP_")
     is_setting = lambda key: key.startswith(families) or key.endswith("_THREADS")
     kept = {k: v for k, v in os.environ.items() if not is_setting(k)}
     for key in ("NPROC", "PJRT_NPROC"):
         kept.pop(key, None)
-    if cache is not None:
+    kept["NATGRAD_PROGRAMS"] = "" if cache is None else str(cache)
+    if cache is not None and case == "gp-fit":
         kept["JAX_COMPILATION_CACHE_DIR"] = str(cache)
         kept["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
         kept["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"

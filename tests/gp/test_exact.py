@@ -109,6 +109,24 @@ def test_q_is_where_one_natural_step_of_size_one_ends_and_has_the_evidence():
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.parametrize("size", [2, 5, 9, 33, 94])
+def test_points_between_the_rows_change_nothing_and_make_few_sizes(size):
+    x, y, _ = table(size)
+    x = jnp.concatenate([x, x[:1]])  # a row that repeats is one inducing input
+    batch, of = Batch(x, jnp.append(y, 0.3)), hyperparameters()
+    inducing = exact.every_row(np.asarray(x))
+    assert len(inducing) == {2: 3, 5: 9, 9: 16, 33: 40, 94: 96}[size]
+    assert len(np.unique(inducing, axis=0)) == len(inducing)
+    assert {tuple(row) for row in np.asarray(x)} <= {tuple(row) for row in inducing}
+    found, plain = (exact.solved(of, jnp.asarray(z), batch) for z in (inducing, x[:-1]))
+    np.testing.assert_allclose(
+        gp.elbo(found, batch), exact.evidence(of, batch), rtol=1e-6
+    )
+    at = table(9, seed=1).x
+    for ours, theirs in zip(found.marginals(at), plain.marginals(at), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
 def test_the_climb_ends_as_high_as_scikit_learns():
     x, y, _ = table(150)
     kernel = ConstantKernel() * Matern([1.0] * 3, nu=2.5) + WhiteKernel()

@@ -194,7 +194,7 @@ def program(name: str) -> Callable[[Data], Report]:
             updates, _ = TX.update(
                 grads, TX.init(model), model, value=value, grad=grads, value_fn=loss
             )
-            predictor = prediction._condition(model)
+            predictor = prediction.condition(model)
             mean, var = (jnp.moveaxis(a, -1, 0) for a in predictor.latent_at(data.x))
             moments = ()
             if not isinstance(likelihood, likelihoods.RobustMax | likelihoods.Softmax):

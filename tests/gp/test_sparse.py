@@ -386,6 +386,17 @@ def test_predictions_are_the_marginals_in_chunks_of_any_size(name, form, monkeyp
         np.testing.assert_allclose(ours[1][60:], var, rtol=1e-8, atol=1e-9)
 
 
+def test_a_predictor_is_made_inside_a_program_too():
+    forms, batch = models("Student-t")
+    model = forms["whitened"]
+    expected = condition(model).latent_at(batch.x)
+    known = jax.jit(lambda x: condition(model).latent_at(x))(batch.x)
+    given = jax.jit(lambda model, x: condition(model).latent_at(x))(model, batch.x)
+    for found in (known, given):
+        for ours, theirs in zip(found, expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
 def test_joint_draws_have_the_moments_of_the_posterior():
     forms, batch = models("Student-t")
     model = forms["whitened"]

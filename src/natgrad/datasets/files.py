@@ -14,6 +14,7 @@ from natgrad.data import tables
 from natgrad.datasets.registry import KNOWN, Dataset
 from natgrad.datasets.splits import OFFICIAL
 from natgrad.errors import InputError, InputWarning
+from natgrad.programs import cache_folder
 
 
 PARTS = ("train", "test")
@@ -44,14 +45,7 @@ def place(platform: str, home: Path) -> Path:
     """Where data sets are looked for on a platform, by its conventions."""
     if given := os.environ.get("NATGRAD_DATA"):
         return Path(given)
-    if platform == "darwin":
-        return home / "Library" / "Caches" / "natgrad"
-    if platform == "win32":
-        local = os.environ.get("LOCALAPPDATA")
-        return (Path(local) if local else home / "AppData" / "Local") / "natgrad"
-    # The standard has paths that are not absolute ignored.
-    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (cache if cache.is_absolute() else home / ".cache") / "natgrad"
+    return cache_folder(platform, home)
 
 
 def motorcycle_path() -> Path:

@@ -4,13 +4,16 @@ With all rows as inducing inputs, and q the exact posterior, the bound is the ev
 """
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from natgrad.compiler import SHORT_RUN
 from natgrad.data.batch import Batch
 from natgrad.data.source import Arrays
 from natgrad.families.gaussian import Moments
@@ -35,7 +38,7 @@ from natgrad.triangular import (
 )
 
 
-__all__ = ["Hyperparameters", "evidence", "fit", "solved"]
+__all__ = ["Hyperparameters", "every_row", "evidence", "fit", "solved"]
 
 MOST_ROWS = 1000
 """A step costs their number cubed: of so many, some tenths of a second."""
@@ -104,7 +107,7 @@ def _log_density_backward(kept: tuple[Factor, Vector], slope: Array) -> Any:
 _log_density.defvjp(_log_density_forward, _log_density_backward)
 
 
-@jax.jit
+@functools.partial(jax.jit, compiler_options=SHORT_RUN)
 def solved(of: Hyperparameters, inducing: Any, batch: Batch) -> SparseGP:
     """A model with q where the bound is highest: where a natural step of size 1 ends.
 
@@ -119,6 +122,22 @@ def solved(of: Hyperparameters, inducing: Any, batch: Batch) -> SparseGP:
     mean = root @ (root.T @ (features @ (scale * (batch.y - rows.mean))))
     q = Moments(mean, Sqrt(root))
     return SparseGP(of.kernel, of.likelihood, inducing, q, of.mean)
+
+
+def every_row(x: Any) -> np.ndarray:
+    """All distinct rows, and some points between them, so that few sizes are compiled.
+
+    Once every row is an inducing input, further ones change nothing: what is known of
+    them follows from the rows. Each lies halfway between two rows that are neighbours
+    when sorted, and so is no row itself; the widest gaps come first.
+    """
+    rows = np.unique(np.asarray(x) + 0.0, axis=0)
+    size = 16
+    while size < len(rows):
+        size = 8 * math.ceil(size * 5 / 4 / 8)
+    gaps = np.linalg.norm(np.diff(rows, axis=0), axis=1)
+    widest = np.sort(np.argsort(-gaps, kind="stable")[: size - len(rows)])
+    return np.concatenate([rows, (rows[widest] + rows[widest + 1]) / 2])
 
 
 # Training

@@ -1,5 +1,6 @@
 """Prediction from a sparse Gaussian process, in chunks of bounded memory."""
 
+import functools
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from natgrad.compiler import LONG_RUN, SHORT_RUN
 from natgrad.errors import FitError, InputError, NumericalWarning
 from natgrad.gp.projection import factorized, jittered, least_jitter
 from natgrad.gp.sparse import Latent, SparseGP
@@ -131,9 +133,10 @@ def condition(model: SparseGP) -> Predictor:
     Inside `jax.jit` or `jax.vmap` nothing can be raised: what could not be solved is
     NaN, and `jitter` is there to be looked at.
     """
-    predictor = _condition(model)
-    if isinstance(predictor.jitter, Tracer):
-        return predictor
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(model)):
+        return _conditioned(model)
+    with jax.ensure_compile_time_eval():  # a model known while another is traced
+        predictor = _condition(model)
     jitter = float(predictor.jitter)
     shared = (predictor.weights, predictor.spreading)
     if not all(np.isfinite(np.asarray(array)).all() for array in shared):
@@ -154,8 +157,7 @@ def condition(model: SparseGP) -> Predictor:
     return predictor
 
 
-@eqx.filter_jit
-def _condition(model: SparseGP) -> Predictor:
+def _conditioned(model: SparseGP) -> Predictor:
     q = model.posterior
     inverse, jitter = factorized(model.kernel(model.inducing, model.inducing))
     right = inverse if model.is_whitened else transposed(inverse) @ inverse
@@ -163,45 +165,54 @@ def _condition(model: SparseGP) -> Predictor:
     return Predictor(model, weights, inverse, q.spread(right), jitter)
 
 
-@eqx.filter_jit
-def _latent(predictor: Predictor, x: Array) -> tuple[Array, Array]:
+# Programs, each called from Python only. Equinox's types leave compiler options out.
+_jit: Any = eqx.filter_jit
+_once = functools.partial(_jit, compiler_options=SHORT_RUN)
+_often = functools.partial(_jit, compiler_options=LONG_RUN)
+_condition = _once(_conditioned)
+
+
+def _by_row(predictor: Predictor, x: Array) -> tuple[Array, Array]:
     mean, var = predictor.latent_at(x)
     return jnp.moveaxis(mean, -1, 0), jnp.moveaxis(var, -1, 0)
 
 
-@eqx.filter_jit
+_latent = _often(_by_row)
+
+
+@_often
 def _moments(predictor: Predictor, x: Array) -> tuple[Array, Array]:
     moments = jax.vmap(predictor.model.likelihood.moments)
-    return moments(*_latent(predictor, x))
+    return moments(*_by_row(predictor, x))
 
 
-@eqx.filter_jit
+@_often
 def _probabilities(predictor: Predictor, x: Array) -> Array:
     probabilities = jax.vmap(predictor.model.likelihood.probabilities)
-    return probabilities(*_latent(predictor, x))
+    return probabilities(*_by_row(predictor, x))
 
 
-@eqx.filter_jit
+@_often
 def _quantiles(predictor: Predictor, x: Array, levels: Array) -> Array:
     quantile = predictor.model.likelihood.quantile
     at_levels = jax.vmap(quantile, in_axes=(None, None, 0))
     each = lambda mean, var: at_levels(mean, var, levels)
-    return jax.vmap(each)(*_latent(predictor, x))
+    return jax.vmap(each)(*_by_row(predictor, x))
 
 
-@eqx.filter_jit
+@_often
 def _log_density(predictor: Predictor, x: Array, y: Array) -> Array:
     log_density = jax.vmap(predictor.model.likelihood.log_predictive)
-    return log_density(*_latent(predictor, x), y)
+    return log_density(*_by_row(predictor, x), y)
 
 
-@eqx.filter_jit
+@_often
 def _cdf(predictor: Predictor, x: Array, y: Array) -> Array:
     cdf = jax.vmap(predictor.model.likelihood.predictive_cdf)
-    return cdf(*_latent(predictor, x), y)
+    return cdf(*_by_row(predictor, x), y)
 
 
-@eqx.filter_jit
+@_once
 def _joint_draws(predictor: Predictor, key: Array, x: Any, num: int) -> Array:
     """Pathwise: what Z knows of the rows, moved to q, plus what it does not know."""
     model, q = predictor.model, predictor.model.posterior
@@ -223,7 +234,7 @@ def _joint_draws(predictor: Predictor, key: Array, x: Any, num: int) -> Array:
     return f + jnp.broadcast_to(model.mean(x), f.shape)
 
 
-@eqx.filter_jit
+@_once
 def _targets(predictor: Predictor, key: Array, f: Array) -> Array:
     num, rows = f.shape[0], f.shape[-1]
     keys = jax.random.split(key, (num, rows))

@@ -79,14 +79,15 @@ class SparseGP(eqx.Module):
         """Where q starts: at the prior."""
         latents, size = self.likelihood.latents, self.inducing.shape[-2]
         shape = (size,) if latents is None else (latents, size)
-        root = jnp.eye(size, dtype=self.inducing.dtype)
-        if not self.is_whitened:
-            prior = self.kernel(self.inducing, self.inducing)
-            factor = factorized(prior)
-            root = jnp.tril(jittered(prior, factor.jitter) @ factor.inverse.mT)
-        return Moments(
-            jnp.zeros(shape, root.dtype), Sqrt(jnp.broadcast_to(root, (*shape, size)))
-        )
+        # Made by NumPy where it can be: JAX would compile each of these operations.
+        mean = jnp.asarray(np.zeros(shape, self.inducing.dtype))
+        if self.is_whitened:
+            root = np.broadcast_to(np.eye(size, dtype=mean.dtype), (*shape, size))
+            return Moments(mean, Sqrt(jnp.asarray(root)))
+        prior = self.kernel(self.inducing, self.inducing)
+        factor = factorized(prior)
+        root = jnp.tril(jittered(prior, factor.jitter) @ factor.inverse.mT)
+        return Moments(mean, Sqrt(jnp.broadcast_to(root, (*shape, size))))
 
     def _check(self) -> None:
         latents, size = self.likelihood.latents, self.inducing.shape[-2]

@@ -6,6 +6,7 @@ have the same number of inducing inputs. Gaussian noise may come back with every
 one, if the evidence is then the highest of all.
 """
 
+import functools
 import math
 import time
 import warnings
@@ -15,6 +16,7 @@ import jax
 import numpy as np
 
 from natgrad import gp
+from natgrad.compiler import SHORT_RUN
 from natgrad.data.batch import Batch
 from natgrad.data.source import Arrays, Sample, filled
 from natgrad.errors import InputWarning
@@ -120,7 +122,7 @@ def _exact(
     begun = [exact.Hyperparameters(start, targets.likelihood, mean) for start in starts]
     return exact.fit(
         begun,
-        np.unique(rows.x + 0.0, axis=0),
+        exact.every_row(rows.x),
         filled(rows),
         steps=_steps(estimator),
         minutes=estimator.minutes,
@@ -153,6 +155,9 @@ def _race(
     chosen = np.sort(np.random.default_rng(seed).permutation(len(rows.y))[:RACED])
     some = filled(jax.tree.map(lambda column: column[chosen], rows))
     data, rule = Arrays(some, len(some.y)), profile_rule(len(some.y), is_brief=True)
+    if len(left) == 1:
+        # The program of the whole run, which may go on with as many inducing inputs.
+        rule = whole_rule(left[0].params, len(some.y))
     minutes = estimator.minutes and estimator.minutes / PART / len(left)
     steps = min(LAP, _steps(estimator))
     for place, each in enumerate(left):
@@ -171,9 +176,14 @@ def _race(
 
     def on_all_rows(each: Fitted) -> float:
         # The KL term of the ELBO is shared by all rows, not only by those that raced.
-        return each.history[-1].objective + excess * float(each.params.prior_kl())
+        return each.history[-1].objective + excess * float(_prior_kl(each.params))
 
     return sorted(left, key=on_all_rows), None
+
+
+@functools.partial(jax.jit, compiler_options=SHORT_RUN)
+def _prior_kl(model: Any) -> Any:
+    return model.prior_kl()
 
 
 def _is_whole(estimator: Any, model: gp.SparseGP, rows: int) -> bool:

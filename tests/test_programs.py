@@ -1,0 +1,176 @@
+"""Programs that are kept: found by the next process, never trusted when damaged."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from jax.experimental.compilation_cache import compilation_cache
+
+from natgrad import gp, programs
+from natgrad.sklearn import GPRegressor
+
+
+SETTINGS = ["jax_compilation_cache_dir", *programs.OPTIONS]
+
+events = []
+jax.monitoring.register_event_listener(lambda name, **_: events.append(name))
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A folder for programs, and nothing that JAX has been told of one."""
+    monkeypatch.setenv("NATGRAD_PROGRAMS", str(tmp_path / "programs"))
+    before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", None)
+    compilation_cache.reset_cache()
+    forget()
+    yield tmp_path / "programs"
+    jax.config.update("jax_compilation_cache_dir", before)
+    compilation_cache.reset_cache()
+
+
+def forget():
+    """All that a process knows and a new one does not."""
+    jax.clear_caches()
+    programs._own_folder.cache_clear()
+    programs._published.clear()
+    events.clear()
+
+
+def computed(power=3):
+    with programs.kept():
+        return np.asarray(jax.jit(lambda x: (x**power).sum())(np.arange(5.0)))
+
+
+def counted(name):
+    return sum(event.endswith(name) for event in events)
+
+
+def entries(folder):
+    return sorted(each for each in folder.iterdir() if not each.is_dir())
+
+
+def test_a_program_is_compiled_once_for_all_processes(folder):
+    first = computed()
+    (entry,) = entries(folder)
+    assert (counted("cache_misses"), counted("cache_hits")) == (1, 0)
+    forget()
+    np.testing.assert_array_equal(computed(), first)
+    assert (counted("cache_misses"), counted("cache_hits")) == (0, 1)
+    assert entries(folder) == [entry]
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "other"])
+def test_a_damaged_entry_is_compiled_anew(damage, folder):
+    first = computed()
+    (entry,) = entries(folder)
+    good = entry.read_bytes()
+    flipped = bytearray(good)
+    flipped[len(good) // 2] ^= 1
+    entry.write_bytes(
+        {"flipped": flipped, "cut": good[:-7], "empty": b"", "other": b"x" * 99}[damage]
+    )
+    forget()
+    np.testing.assert_array_equal(computed(), first)
+    assert (counted("cache_misses"), counted("cache_hits")) == (1, 0)
+    (again,) = entries(folder)
+    assert programs._digest(again.read_bytes()) == programs._parts(again)[1]
+
+
+def test_only_what_is_inside_is_kept_and_settings_come_back(folder):
+    before = [getattr(jax.config, name) for name in SETTINGS]
+    with programs.kept(), programs.kept():
+        assert jax.config.jax_compilation_cache_dir
+    assert [getattr(jax.config, name) for name in SETTINGS] == before
+    jax.jit(lambda x: x + 4)(np.arange(3.0))
+    assert entries(folder) == []
+
+
+def test_estimators_keep_programs_and_the_core_does_not(folder):
+    x = np.linspace(-1, 1, 20)[:, None]
+    model = gp.start(x, gp.likelihoods.Gaussian(), 5)
+    gp.fit(model, (x, x[:, 0]), steps=2, progress=False)
+    assert not folder.exists()
+    fitted = GPRegressor(max_iter=2, verbose=False).fit(x, x[:, 0])
+    mean = fitted.predict(x)
+    kept = entries(folder)
+    assert len(kept) >= 3
+    forget()
+    fitted = GPRegressor(max_iter=2, verbose=False).fit(x, x[:, 0])
+    np.testing.assert_array_equal(fitted.predict(x), mean)
+    assert counted("cache_misses") == 0
+    assert entries(folder) == kept
+
+
+def test_a_folder_of_the_users_own_is_left_alone(folder, tmp_path):
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "mine"))
+    computed()
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("given", ["", "file", "open"])
+def test_without_a_folder_that_can_be_trusted_nothing_is_kept(
+    given, folder, monkeypatch
+):
+    if given == "file":  # or no rights, or a disk that is full
+        folder.write_text("")
+    elif given == "open":
+        folder.mkdir()
+        folder.chmod(0o777)
+    else:
+        monkeypatch.setenv("NATGRAD_PROGRAMS", "")
+    assert computed() == 100.0
+    assert not folder.is_dir() or entries(folder) == []
+
+
+def test_the_oldest_go_when_there_are_too_many(folder, monkeypatch):
+    for power in range(2, 6):
+        computed(power)
+    known = entries(folder)
+    for age, entry in enumerate(known):
+        os.utime(entry, (age, age))
+    size = sum(entry.stat().st_size for entry in known)
+    monkeypatch.setattr(programs, "LIMIT", size)
+    computed(7)
+    left = entries(folder)
+    assert known[-1] in left and known[0] not in left and {*left} - {*known}
+    assert sum(entry.stat().st_size for entry in left) <= size
+
+
+def test_processes_share_a_folder_and_one_may_be_killed(folder):
+    script = """
+import jax, numpy as np
+from natgrad import programs
+with programs.kept():
+    for power in range(2, 12):
+        print(jax.jit(lambda x: (x**power).sum())(np.arange(5.0)), flush=True)
+"""
+    start = lambda: subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
+    )
+    killed, *others = [start() for _ in range(3)]
+    assert killed.stdout is not None
+    killed.stdout.readline()
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    said = [each.communicate()[0] for each in others]
+    assert said[0] == said[1] and len(said[0].splitlines()) == 10
+    for entry in entries(folder):
+        assert programs._digest(entry.read_bytes()) == programs._parts(entry)[1]
+    # What the killed one left is deleted in time.
+    (left,) = folder.glob("process-*")
+    os.utime(left, (0, 0))
+    computed()
+    assert not left.exists()
+
+
+def test_the_folder_is_where_the_platform_has_caches(monkeypatch):
+    monkeypatch.delenv("NATGRAD_PROGRAMS")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere/cache")
+    if sys.platform == "linux":
+        assert programs.folder() == Path("/somewhere/cache/natgrad/programs")
