@@ -32,7 +32,7 @@ def shell(tmp_path_factory):
             env=environment,
             capture_output=True,
             text=True,
-            timeout=600,
+            timeout=1500,
             check=False,
         )
         assert found.returncode == 0, found.stdout[-2000:] + found.stderr[-4000:]
@@ -43,10 +43,10 @@ def shell(tmp_path_factory):
 
 @pytest.mark.long
 @pytest.mark.skipif("NATGRAD_DATA" not in os.environ, reason="NATGRAD_DATA is not set")
-@pytest.mark.parametrize("steps", [200, 2000], ids=["brief", "whole"])
+@pytest.mark.parametrize("steps", [600, 2000], ids=["brief", "whole"])
 def test_the_page_on_flights(steps, shell, tmp_path):
     data, shuffled, config, start, killed, again, used = blocks()
-    assert "max_iter = 2000" in config
+    assert "max_iter = 2000" in config  # 600 take longer than a checkpoint waits, 10 s
     config = config.replace("max_iter = 2000", f"max_iter = {steps}")
     shell(tmp_path, data, shuffled, config, start)
     out, _ = shell(tmp_path, killed)
