@@ -107,7 +107,7 @@ def _log_density_backward(kept: tuple[Factor, Vector], slope: Array) -> Any:
 _log_density.defvjp(_log_density_forward, _log_density_backward)
 
 
-@functools.partial(jax.jit, compiler_options=SHORT_RUN)
+@jax.jit
 def solved(of: Hyperparameters, inducing: Any, batch: Batch) -> SparseGP:
     """A model with q where the bound is highest: where a natural step of size 1 ends.
 
@@ -122,6 +122,10 @@ def solved(of: Hyperparameters, inducing: Any, batch: Batch) -> SparseGP:
     mean = root @ (root.T @ (features @ (scale * (batch.y - rows.mean))))
     q = Moments(mean, Sqrt(root))
     return SparseGP(of.kernel, of.likelihood, inducing, q, of.mean)
+
+
+# Only `fit` calls this: jax refuses compiler options inside another program.
+_solved = jax.jit(lambda *given: solved(*given), compiler_options=SHORT_RUN)
 
 
 def every_row(x: Any) -> np.ndarray:
@@ -173,7 +177,7 @@ def fit(
 
 
 def _solved_from(fitted: Fitted, inducing: Any, batch: Batch) -> Fitted:
-    model = solved(fitted.params, jnp.asarray(inducing), batch)
+    model = _solved(fitted.params, jnp.asarray(inducing), batch)
     return Fitted(model, fitted.history)
 
 
