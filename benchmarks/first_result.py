@@ -118,14 +118,14 @@ class Task(NamedTuple):
 def environment(cache: Path | None, case: str) -> dict[str, str]:
     """This one without settings of threads and JAX, and with the cache if there is.
 
-    It is the one that natgrad keeps, or JAX's own for `gp-fit`, which keeps none.
+    It is natgrad's own cache, or JAX's for `gp-fit`, which does not use natgrad's.
     """
     families = ("JAX_", "XLA_", "OMP_", "OPENBLAS_", "MKL_", "KMP_")
     is_setting = lambda key: key.startswith(families) or key.endswith("_THREADS")
     kept = {k: v for k, v in os.environ.items() if not is_setting(k)}
     for key in ("NPROC", "PJRT_NPROC"):
         kept.pop(key, None)
-    kept["NATGRAD_PROGRAMS"] = "" if cache is None else str(cache)
+    kept["NATGRAD_COMPILATION_CACHE"] = "" if cache is None else str(cache)
     if cache is not None and case == "gp-fit":
         kept["JAX_COMPILATION_CACHE_DIR"] = str(cache)
         kept["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"

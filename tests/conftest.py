@@ -22,8 +22,8 @@ os.environ["XLA_FLAGS"] = " ".join(
 # has as few threads as a small machine has cores.
 os.environ |= {"NPROC": "16", "PJRT_NPROC": "16"}
 
-# What the estimators compile is kept where the caller says, if anywhere.
-os.environ.setdefault("NATGRAD_PROGRAMS", "")
+# The estimators use no compilation cache unless the caller names one.
+os.environ.setdefault("NATGRAD_COMPILATION_CACHE", "")
 
 import jax
 import pytest

@@ -6,47 +6,41 @@ program on the same machine makes it many times slower.
 """
 
 import contextlib
-import threading
-from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
+from natgrad.process_setting import ProcessSetting
+
 
 LARGE = 1500
 """Rows of a matrix from which more than one thread pays."""
 
-_lock = threading.Lock()
-_users = 0
 _limit: Any = None
 
 
-@contextlib.contextmanager
-def few_threads(size: int) -> Iterator[None]:
+def _limit_blas() -> None:
+    global _limit
+    # The BLAS that SciPy brings is loaded by now: JAX has imported it.
+    _limit = ThreadpoolController().limit(limits=1, user_api="blas")
+
+
+def _restore_blas() -> None:
+    _limit.restore_original_limits()
+
+
+_one_thread = ProcessSetting(_limit_blas, _restore_blas)
+
+
+def few_threads(size: int) -> contextlib.AbstractContextManager[None]:
     """Limits BLAS to one thread for matrices of `size` rows, unless that is large.
 
-    The number belongs to the whole process: the first to enter sets it, and the last to
-    leave restores it. OpenBLAS takes it from the main thread only; from other threads
-    this has no effect.
+    OpenBLAS takes the number from the main thread only; from other threads this has no
+    effect.
     """
-    global _users, _limit
-    if size >= LARGE:
-        yield
-        return
-    with _lock:
-        _users += 1
-        if _users == 1:
-            # The BLAS that SciPy brings is loaded by now: JAX has imported it.
-            _limit = ThreadpoolController().limit(limits=1, user_api="blas")
-    try:
-        yield
-    finally:
-        with _lock:
-            _users -= 1
-            if _users == 0:
-                _limit.restore_original_limits()
+    return contextlib.nullcontext() if size >= LARGE else _one_thread.held()
 
 
 def largest(tree: Any) -> int:

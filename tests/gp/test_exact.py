@@ -114,7 +114,7 @@ def test_points_between_the_rows_change_nothing_and_make_few_sizes(size):
     x, y, _ = table(size)
     x = jnp.concatenate([x, x[:1]])  # a row that repeats is one inducing input
     batch, of = Batch(x, jnp.append(y, 0.3)), hyperparameters()
-    inducing = exact.every_row(np.asarray(x))
+    inducing = exact.inducing_inputs(np.asarray(x))
     assert len(inducing) == {2: 3, 5: 9, 9: 16, 33: 40, 94: 96}[size]
     assert len(np.unique(inducing, axis=0)) == len(inducing)
     assert {tuple(row) for row in np.asarray(x)} <= {tuple(row) for row in inducing}

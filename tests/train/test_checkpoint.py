@@ -281,6 +281,26 @@ def test_orbax_is_quiet_and_the_logging_of_others_is_left_alone(tmp_path, caplog
     assert (logger.level, list(logger.filters), logger.disabled) == before
 
 
+LOG_BEFORE_ABSL = """
+import logging, sys
+logging.basicConfig(level=logging.INFO)
+logging.getLogger("absl")
+import numpy as np
+from natgrad.train.checkpoint import OrbaxCheckpoints
+with OrbaxCheckpoints(sys.argv[1]) as checkpoints:
+    checkpoints.save(1, [np.ones(3)], {})
+    checkpoints.latest()
+logging.getLogger("absl").info("of somebody else")
+"""
+
+
+def test_orbax_is_quiet_where_its_logger_was_asked_for_before_absl(tmp_path):
+    _, said = child(LOG_BEFORE_ABSL, tmp_path).communicate()
+    assert [x for x in said.splitlines() if "absl" in x] == [
+        "INFO:absl:of somebody else"
+    ]
+
+
 def child(code: str, *arguments: object) -> subprocess.Popen:
     command = [sys.executable, "-W", "error", "-c", code, *map(str, arguments)]
     environment = os.environ | {"JAX_ENABLE_X64": "1", "JAX_PLATFORMS": "cpu"}

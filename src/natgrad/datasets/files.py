@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from natgrad.cache_folder import cache_folder
 from natgrad.data import tables
 from natgrad.datasets.registry import KNOWN, Dataset
 from natgrad.datasets.splits import OFFICIAL
 from natgrad.errors import InputError, InputWarning
-from natgrad.programs import cache_folder
 
 
 PARTS = ("train", "test")

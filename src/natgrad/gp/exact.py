@@ -38,7 +38,7 @@ from natgrad.triangular import (
 )
 
 
-__all__ = ["Hyperparameters", "every_row", "evidence", "fit", "solved"]
+__all__ = ["Hyperparameters", "evidence", "fit", "inducing_inputs", "solved"]
 
 MOST_ROWS = 1000
 """A step costs their number cubed: of so many, some tenths of a second."""
@@ -128,12 +128,12 @@ def solved(of: Hyperparameters, inducing: Any, batch: Batch) -> SparseGP:
 _solved = jax.jit(lambda *given: solved(*given), compiler_options=SHORT_RUN)
 
 
-def every_row(x: Any) -> np.ndarray:
+def inducing_inputs(x: Any) -> np.ndarray:
     """All distinct rows, and some points between them, so that few sizes are compiled.
 
-    Once every row is an inducing input, further ones change nothing: what is known of
-    them follows from the rows. Each lies halfway between two rows that are neighbours
-    when sorted, and so is no row itself; the widest gaps come first.
+    If every row is an inducing input, further inducing inputs do not change the
+    posterior. Each lies halfway between two neighbours in sorted order, so it is no
+    row itself. The widest gaps get one first.
     """
     rows = np.unique(np.asarray(x) + 0.0, axis=0)
     size = 16

@@ -135,7 +135,9 @@ def condition(model: SparseGP) -> Predictor:
     """
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(model)):
         return _conditioned(model)
-    with jax.ensure_compile_time_eval():  # a model known while another is traced
+    with (
+        jax.ensure_compile_time_eval()
+    ):  # the model may be a constant of a traced function
         predictor = _condition(model)
     jitter = float(predictor.jitter)
     shared = (predictor.weights, predictor.spreading)
@@ -165,11 +167,11 @@ def _conditioned(model: SparseGP) -> Predictor:
     return Predictor(model, weights, inverse, q.spread(right), jitter)
 
 
-# Programs, each called from Python only. Equinox's types leave compiler options out.
+# Equinox's types leave `compiler_options` out. jax refuses them inside another program.
 _jit: Any = eqx.filter_jit
-_once = functools.partial(_jit, compiler_options=SHORT_RUN)
-_often = functools.partial(_jit, compiler_options=LONG_RUN)
-_condition = _once(_conditioned)
+_jit_for_one_call = functools.partial(_jit, compiler_options=SHORT_RUN)
+_jit_for_many_calls = functools.partial(_jit, compiler_options=LONG_RUN)
+_condition = _jit_for_one_call(_conditioned)
 
 
 def _by_row(predictor: Predictor, x: Array) -> tuple[Array, Array]:
@@ -177,22 +179,22 @@ def _by_row(predictor: Predictor, x: Array) -> tuple[Array, Array]:
     return jnp.moveaxis(mean, -1, 0), jnp.moveaxis(var, -1, 0)
 
 
-_latent = _often(_by_row)
+_latent = _jit_for_many_calls(_by_row)
 
 
-@_often
+@_jit_for_many_calls
 def _moments(predictor: Predictor, x: Array) -> tuple[Array, Array]:
     moments = jax.vmap(predictor.model.likelihood.moments)
     return moments(*_by_row(predictor, x))
 
 
-@_often
+@_jit_for_many_calls
 def _probabilities(predictor: Predictor, x: Array) -> Array:
     probabilities = jax.vmap(predictor.model.likelihood.probabilities)
     return probabilities(*_by_row(predictor, x))
 
 
-@_often
+@_jit_for_many_calls
 def _quantiles(predictor: Predictor, x: Array, levels: Array) -> Array:
     quantile = predictor.model.likelihood.quantile
     at_levels = jax.vmap(quantile, in_axes=(None, None, 0))
@@ -200,19 +202,19 @@ def _quantiles(predictor: Predictor, x: Array, levels: Array) -> Array:
     return jax.vmap(each)(*_by_row(predictor, x))
 
 
-@_often
+@_jit_for_many_calls
 def _log_density(predictor: Predictor, x: Array, y: Array) -> Array:
     log_density = jax.vmap(predictor.model.likelihood.log_predictive)
     return log_density(*_by_row(predictor, x), y)
 
 
-@_often
+@_jit_for_many_calls
 def _cdf(predictor: Predictor, x: Array, y: Array) -> Array:
     cdf = jax.vmap(predictor.model.likelihood.predictive_cdf)
     return cdf(*_by_row(predictor, x), y)
 
 
-@_once
+@_jit_for_one_call
 def _joint_draws(predictor: Predictor, key: Array, x: Any, num: int) -> Array:
     """Pathwise: what Z knows of the rows, moved to q, plus what it does not know."""
     model, q = predictor.model, predictor.model.posterior
@@ -234,7 +236,7 @@ def _joint_draws(predictor: Predictor, key: Array, x: Any, num: int) -> Array:
     return f + jnp.broadcast_to(model.mean(x), f.shape)
 
 
-@_once
+@_jit_for_one_call
 def _targets(predictor: Predictor, key: Array, f: Array) -> Array:
     num, rows = f.shape[0], f.shape[-1]
     keys = jax.random.split(key, (num, rows))

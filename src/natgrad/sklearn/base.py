@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from natgrad import gp, programs
+from natgrad import compilation_cache, gp
 from natgrad.data.batch import Batch
 from natgrad.errors import InputError
 from natgrad.gp.files import from_bytes, to_bytes
@@ -40,7 +40,7 @@ def in_double(method: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(*arguments: Any, **keywords: Any) -> Any:
         model = getattr(arguments[0], "model_", None)
         with (
-            programs.kept(),
+            compilation_cache.enabled(),
             few_threads(largest(model)),
             jax.enable_x64(True),
             jax.numpy_dtype_promotion("standard"),

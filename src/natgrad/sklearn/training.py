@@ -122,7 +122,7 @@ def _exact(
     begun = [exact.Hyperparameters(start, targets.likelihood, mean) for start in starts]
     return exact.fit(
         begun,
-        exact.every_row(rows.x),
+        exact.inducing_inputs(rows.x),
         filled(rows),
         steps=_steps(estimator),
         minutes=estimator.minutes,

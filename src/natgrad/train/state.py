@@ -60,13 +60,13 @@ class State(NamedTuple):
 
 
 def first_state(rule: Rule, params: Any, has_score: bool) -> State:
-    """A state of its own memory: the steps write where the state was."""
-    return _begin(rule, has_score, jax.tree.map(jnp.asarray, params))
+    """A state in memory of its own: the steps write where the state was."""
+    return _initial_state(rule, has_score, jax.tree.map(jnp.asarray, params))
 
 
 @partial(jax.jit, static_argnums=(0, 1), compiler_options=SHORT_RUN)
-def _begin(rule: Rule, has_score: bool, params: Any) -> State:
-    """One program, and not one for each operation."""
+def _initial_state(rule: Rule, has_score: bool, params: Any) -> State:
+    """Compiled as one program instead of one for each operation."""
     zero = number(0)
     tally = Tally(number(0.0), zero, zero, zero)
     best = Best(number(-np.inf), zero, params if has_score else None)

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import traceback
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -106,8 +107,16 @@ def _name(place: int) -> str:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Keeps back what Orbax logs of its every move, and nothing else."""
-    # Its errors too: they are raised, and need not be told twice.
-    is_wanted = lambda record: "orbax" not in Path(record.pathname).parts
+
+    # Its errors too: they are raised, and need not be told twice. The record does not
+    # name the file where somebody asked for the logger before absl was imported.
+    def is_wanted(record: logging.LogRecord) -> bool:
+        modules = (
+            str(frame.f_globals.get("__name__"))
+            for frame, _ in traceback.walk_stack(None)
+        )
+        return not any(module.startswith("orbax.") for module in modules)
+
     logger = logging.getLogger("absl")
     logger.addFilter(is_wanted)
     try:
@@ -123,7 +132,8 @@ def reason(error: BaseException) -> str:
 
 def orbax() -> Any:
     try:
-        import orbax.checkpoint
+        with quiet():
+            import orbax.checkpoint
     except ImportError as error:
         raise ImportError(
             'checkpoints need orbax-checkpoint: pip install "natgrad[checkpoint]"'

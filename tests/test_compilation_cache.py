@@ -1,4 +1,4 @@
-"""Programs that are kept: found by the next process, never trusted when damaged."""
+"""The compilation cache: other processes use it, and damaged entries are not used."""
 
 import os
 import signal
@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
-from natgrad import gp, programs
+from natgrad import compilation_cache as cache, gp
 from natgrad.sklearn import GPRegressor
 
 
-SETTINGS = ["jax_compilation_cache_dir", *programs.OPTIONS]
+SETTINGS = ["jax_compilation_cache_dir", *cache.OPTIONS]
 
 events = []
 jax.monitoring.register_event_listener(lambda name, **_: events.append(name))
@@ -23,13 +23,13 @@ jax.monitoring.register_event_listener(lambda name, **_: events.append(name))
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """A folder for programs, and nothing that JAX has been told of one."""
-    monkeypatch.setenv("NATGRAD_PROGRAMS", str(tmp_path / "programs"))
+    """A folder for the cache, with JAX's own cache switched off."""
+    monkeypatch.setenv("NATGRAD_COMPILATION_CACHE", str(tmp_path / "compiled"))
     before = jax.config.jax_compilation_cache_dir
     jax.config.update("jax_compilation_cache_dir", None)
     compilation_cache.reset_cache()
     forget()
-    yield tmp_path / "programs"
+    yield tmp_path / "compiled"
     jax.config.update("jax_compilation_cache_dir", before)
     compilation_cache.reset_cache()
 
@@ -37,13 +37,13 @@ def folder(tmp_path, monkeypatch):
 def forget():
     """All that a process knows and a new one does not."""
     jax.clear_caches()
-    programs._own_folder.cache_clear()
-    programs._published.clear()
+    cache._own_folder.cache_clear()
+    cache._published.clear()
     events.clear()
 
 
 def computed(power=3):
-    with programs.kept():
+    with cache.enabled():
         return np.asarray(jax.jit(lambda x: (x**power).sum())(np.arange(5.0)))
 
 
@@ -79,19 +79,19 @@ def test_a_damaged_entry_is_compiled_anew(damage, folder):
     np.testing.assert_array_equal(computed(), first)
     assert (counted("cache_misses"), counted("cache_hits")) == (1, 0)
     (again,) = entries(folder)
-    assert programs._digest(again.read_bytes()) == programs._parts(again)[1]
+    assert cache._digest(again.read_bytes()) == cache._parts(again)[1]
 
 
-def test_only_what_is_inside_is_kept_and_settings_come_back(folder):
+def test_only_what_is_compiled_inside_is_cached_and_settings_are_restored(folder):
     before = [getattr(jax.config, name) for name in SETTINGS]
-    with programs.kept(), programs.kept():
+    with cache.enabled(), cache.enabled():
         assert jax.config.jax_compilation_cache_dir
     assert [getattr(jax.config, name) for name in SETTINGS] == before
     jax.jit(lambda x: x + 4)(np.arange(3.0))
     assert entries(folder) == []
 
 
-def test_estimators_keep_programs_and_the_core_does_not(folder):
+def test_estimators_use_the_cache_and_the_core_does_not(folder):
     x = np.linspace(-1, 1, 20)[:, None]
     model = gp.start(x, gp.likelihoods.Gaussian(), 5)
     gp.fit(model, (x, x[:, 0]), steps=2, progress=False)
@@ -114,16 +114,14 @@ def test_a_folder_of_the_users_own_is_left_alone(folder, tmp_path):
 
 
 @pytest.mark.parametrize("given", ["", "file", "open"])
-def test_without_a_folder_that_can_be_trusted_nothing_is_kept(
-    given, folder, monkeypatch
-):
+def test_nothing_is_cached_without_a_safe_folder(given, folder, monkeypatch):
     if given == "file":  # or no rights, or a disk that is full
         folder.write_text("")
     elif given == "open":
         folder.mkdir()
         folder.chmod(0o777)
     else:
-        monkeypatch.setenv("NATGRAD_PROGRAMS", "")
+        monkeypatch.setenv("NATGRAD_COMPILATION_CACHE", "")
     assert computed() == 100.0
     assert not folder.is_dir() or entries(folder) == []
 
@@ -135,7 +133,7 @@ def test_the_oldest_go_when_there_are_too_many(folder, monkeypatch):
     for age, entry in enumerate(known):
         os.utime(entry, (age, age))
     size = sum(entry.stat().st_size for entry in known)
-    monkeypatch.setattr(programs, "LIMIT", size)
+    monkeypatch.setattr(cache, "LIMIT", size)
     computed(7)
     left = entries(folder)
     assert known[-1] in left and known[0] not in left and {*left} - {*known}
@@ -145,8 +143,8 @@ def test_the_oldest_go_when_there_are_too_many(folder, monkeypatch):
 def test_processes_share_a_folder_and_one_may_be_killed(folder):
     script = """
 import jax, numpy as np
-from natgrad import programs
-with programs.kept():
+from natgrad import compilation_cache as cache
+with cache.enabled():
     for power in range(2, 12):
         print(jax.jit(lambda x: (x**power).sum())(np.arange(5.0)), flush=True)
 """
@@ -161,7 +159,7 @@ with programs.kept():
     said = [each.communicate()[0] for each in others]
     assert said[0] == said[1] and len(said[0].splitlines()) == 10
     for entry in entries(folder):
-        assert programs._digest(entry.read_bytes()) == programs._parts(entry)[1]
+        assert cache._digest(entry.read_bytes()) == cache._parts(entry)[1]
     # What the killed one left is deleted in time.
     (left,) = folder.glob("process-*")
     os.utime(left, (0, 0))
@@ -170,7 +168,7 @@ with programs.kept():
 
 
 def test_the_folder_is_where_the_platform_has_caches(monkeypatch):
-    monkeypatch.delenv("NATGRAD_PROGRAMS")
+    monkeypatch.delenv("NATGRAD_COMPILATION_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere/cache")
     if sys.platform == "linux":
-        assert programs.folder() == Path("/somewhere/cache/natgrad/programs")
+        assert cache.folder() == Path("/somewhere/cache/natgrad/compiled")
