@@ -177,7 +177,7 @@ def fit(
 
 
 def _solved_from(fitted: Fitted, inducing: Any, batch: Batch) -> Fitted:
-    model = _solved(fitted.params, jnp.asarray(inducing), batch)
+    model = _solved(fitted.params, np.asarray(inducing), batch)
     return Fitted(model, fitted.history)
 
 

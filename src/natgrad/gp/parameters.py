@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
@@ -18,6 +19,10 @@ def as_floats(value: Numbers) -> Float[Array, "..."]:
     """An array of the default float type, or of its own where it has one."""
     own = getattr(value, "dtype", None)
     is_float = own is not None and jnp.issubdtype(own, jnp.floating)
+    if isinstance(value, float | int | np.ndarray | np.generic):
+        # A copy made by NumPy: JAX would compile a program for each shape.
+        kind = jax.dtypes.canonicalize_dtype(own if is_float else float)
+        return jax.device_put(np.array(value, kind))
     array = jnp.asarray(value) if is_float else jnp.asarray(value, dtype=float)
     # A conversion with a type named is strongly typed, whatever it starts from.
     return jnp.asarray(array, dtype=array.dtype)

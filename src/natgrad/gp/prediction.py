@@ -100,7 +100,7 @@ class Predictor(eqx.Module):
                 )
         parts = []
         for chunk, size in chunks(columns, self._chunk_rows()):
-            part = function(self, *map(jnp.asarray, chunk))
+            part = function(self, *map(jax.device_put, chunk))
             parts.append(jax.tree.map(lambda a, size=size: np.asarray(a)[:size], part))
         return jax.tree.map(lambda *parts: np.concatenate(parts), *parts)
 
@@ -135,9 +135,7 @@ def condition(model: SparseGP) -> Predictor:
     """
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(model)):
         return _conditioned(model)
-    with (
-        jax.ensure_compile_time_eval()
-    ):  # the model may be a constant of a traced function
+    with jax.core.eval_context():  # the model may be a constant of a traced function
         predictor = _condition(model)
     jitter = float(predictor.jitter)
     shared = (predictor.weights, predictor.spreading)

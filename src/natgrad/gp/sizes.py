@@ -61,7 +61,7 @@ def moved(model: SparseGP, x: Any, inducing: int, seed: int = 0) -> SparseGP:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", InputWarning)  # of fewer distinct rows
         z = k_means(x / scale, min(inducing, len(x)), seed) * scale
-    return SparseGP(model.kernel, model.likelihood, jnp.asarray(z), mean=model.mean)
+    return SparseGP(model.kernel, model.likelihood, z, mean=model.mean)
 
 
 def enough(model: SparseGP, table: Batch, batch_size: int, seed: int = 0) -> SparseGP:
@@ -72,7 +72,7 @@ def enough(model: SparseGP, table: Batch, batch_size: int, seed: int = 0) -> Spa
     """
     total = len(table.y)
     some = np.random.default_rng(seed).permutation(total)[:LOOKED_AT]
-    batch = jax.tree.map(lambda column: jnp.asarray(column[some]), table)
+    batch = jax.tree.map(lambda column: column[some], table)
     best = model
     while float(_unseen(model, best, batch)) > ENOUGH:
         size = min(2 * len(best.inducing), total)

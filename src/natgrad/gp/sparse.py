@@ -61,9 +61,9 @@ class SparseGP(eqx.Module):
         self.likelihood = likelihood
         # One type for all: the inducing inputs', or the kernel's where that is wider.
         leaves = filter(eqx.is_inexact_array, jax.tree.leaves(self.kernel))
-        types = [leaf.dtype for leaf in (as_floats(inducing), *leaves)]
-        widest = np.result_type(*types)
-        self.inducing = jnp.asarray(inducing, widest)
+        given = as_floats(inducing)
+        widest = np.result_type(*(leaf.dtype for leaf in (given, *leaves)))
+        self.inducing = jnp.asarray(given, widest)
         self.mean = Zero() if mean is None else mean
         self.is_whitened = is_whitened
         self.log_prior = log_prior
@@ -80,10 +80,10 @@ class SparseGP(eqx.Module):
         latents, size = self.likelihood.latents, self.inducing.shape[-2]
         shape = (size,) if latents is None else (latents, size)
         # Made by NumPy where it can be: JAX would compile each of these operations.
-        mean = jnp.asarray(np.zeros(shape, self.inducing.dtype))
+        mean = as_floats(np.zeros(shape, self.inducing.dtype))
         if self.is_whitened:
             root = np.broadcast_to(np.eye(size, dtype=mean.dtype), (*shape, size))
-            return Moments(mean, Sqrt(jnp.asarray(root)))
+            return Moments(mean, Sqrt(as_floats(root)))
         prior = self.kernel(self.inducing, self.inducing)
         factor = factorized(prior)
         root = jnp.tril(jittered(prior, factor.jitter) @ factor.inverse.mT)

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from natgrad.data.source import as_array
@@ -42,4 +41,4 @@ def start(
         distinct = len(np.unique(some, axis=0))
         inducing = min(max(len(x) // ROWS_EACH, LEAST), MOST, distinct)
     z = k_means(x, min(inducing, len(x)), seed)
-    return SparseGP(kernel, likelihood, jnp.asarray(z), mean=mean)
+    return SparseGP(kernel, likelihood, z, mean=mean)

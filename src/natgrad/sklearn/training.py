@@ -176,7 +176,8 @@ def _race(
 
     def on_all_rows(each: Fitted) -> float:
         # The KL term of the ELBO is shared by all rows, not only by those that raced.
-        return each.history[-1].objective + excess * float(_prior_kl(each.params))
+        shared = excess * float(_prior_kl(each.params)) if excess else 0.0
+        return each.history[-1].objective + shared
 
     return sorted(left, key=on_all_rows), None
 

@@ -53,11 +53,19 @@ def _root(function: Function, width: Scalar) -> Scalar:
     than a step.
     """
     widest = jnp.finfo(width.dtype).max / 8
-    width = lax.while_loop(
-        lambda w: ((function(-w) > 0) | (function(w) < 0)) & (w < widest),
-        lambda w: 2 * w,
-        width,
-    )
+
+    # Written so that the function is compiled twice, here and where brackets are cut.
+    def is_outside(state) -> Array:
+        width, at_low, at_high = state
+        return ((at_low > 0) | (at_high < 0)) & (width < widest)
+
+    def doubled(state):
+        width = 2 * state[0]
+        at_low, at_high = jax.vmap(function)(jnp.stack([-width, width]))
+        return width, at_low, at_high
+
+    outside = (width / 2, jnp.ones_like(width), -jnp.ones_like(width))
+    width, at_low, at_high = lax.while_loop(is_outside, doubled, outside)
     eps = jnp.finfo(width.dtype).eps
     # A width of 2w is halved to a few units of the last place of w in this many steps.
     steps = jnp.log2(1 / eps)
@@ -89,6 +97,6 @@ def _root(function: Function, width: Scalar) -> Scalar:
             count + 1,
         )
 
-    start = (-width, width, function(-width), function(width), jnp.zeros_like(width))
+    start = (-width, width, at_low, at_high, jnp.zeros_like(width))
     low, high, *_ = lax.while_loop(go_on, cut, start)
     return (low + high) / 2
