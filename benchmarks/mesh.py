@@ -82,10 +82,10 @@ def expected(kind: str) -> list[int]:
     triangle = SIZE * (SIZE + 1) // 2
     of_q = SIZE + triangle
     others = SIZE * WIDTH + WIDTH + 2  # Z, lengthscales, two variances
-    if kind == "in turn":
-        return [8 * (1 + of_q), 8 * others]
-    whole = [8 * (1 + of_q + others)]
-    return whole if kind == "one gradient" else [*whole, 8]
+    if kind == "one gradient":
+        return [8 * (1 + of_q + others)]
+    both = [8 * (1 + of_q), 8 * others]
+    return both if kind == "in turn" else [*both, 8]
 
 
 def program(numbers: list[int], is_json: bool) -> None:

@@ -12,7 +12,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 from natgrad import compilation_cache as cache, gp
-from natgrad.sklearn import GPRegressor
+from natgrad.sklearn import GPClassifier, GPRegressor
 
 
 SETTINGS = ["jax_compilation_cache_dir", *cache.OPTIONS]
@@ -105,6 +105,20 @@ def test_estimators_use_the_cache_and_the_core_does_not(folder):
     np.testing.assert_array_equal(fitted.predict(x), mean)
     assert counted("cache_misses") == 0
     assert entries(folder) == kept
+
+
+def test_a_fit_compiles_few_programs(folder):
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    y = np.where(x[:, 0] + x[::-1, 1] > 0, "a", "b")
+    model = GPClassifier(verbose=False).fit(x, y)
+    model.predict_proba(x)
+    # Initial values, steps, how many inducing inputs are enough, conditioning, classes,
+    # and two logarithms: an operation outside of these would be a program of its own.
+    assert counted("cache_misses") <= 8
+    before = counted("compile_requests_use_cache")
+    # Another table of nearly the same size: everything is there.
+    model.fit(x[3:], y[3:]).predict_proba(x[3:])
+    assert counted("compile_requests_use_cache") == before
 
 
 def test_a_folder_of_the_users_own_is_left_alone(folder, tmp_path):

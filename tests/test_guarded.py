@@ -406,10 +406,11 @@ def test_the_fraction_of_a_batch_slows_the_decay(fraction):
     assert_close(state.step_size, WEIGHT / (WEIGHT + (1 - fraction) * steps))
 
 
-def test_steps_stay_above_a_floor_while_hyperparameters_move():
+@pytest.mark.parametrize("fraction", [None, 0.01, 0.05, 0.5])
+def test_steps_stay_above_a_floor_while_hyperparameters_move(fraction):
     params = {"q": START, "log_scale": jnp.zeros(())}
-    tx: Any = natgrad.split(TX, optax.sgd(0.01))
-    state, steps, sizes = tx.init(params), np.arange(40), []
+    tx: Any = natgrad.split(natgrad.guarded_ngd(fraction), optax.sgd(0.01))
+    state, steps, sizes = tx.init(params), np.arange(100), []
 
     @jax.jit
     def advance(params, state, target):
@@ -420,7 +421,9 @@ def test_steps_stay_above_a_floor_while_hyperparameters_move():
         params, state = advance(params, state, TARGETS[batch])
         sizes.append(state.distributions.step_size)
     assert state.distributions.is_joint
-    assert_close(np.stack(sizes), np.maximum(WEIGHT / (WEIGHT + steps), FLOOR))
+    part = fraction or 0.0
+    decaying = WEIGHT / (WEIGHT + (1 - part) * steps)
+    assert_close(np.stack(sizes), np.maximum(decaying, np.clip(part, *FLOOR)))
 
 
 # Every family

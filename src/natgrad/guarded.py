@@ -50,8 +50,9 @@ MARGIN = 8
 HALVINGS = 100
 """How often a step is halved before q is left as it is."""
 
-FLOOR = 0.1
-"""The least step tried while other parameters move along with q."""
+FLOOR = 0.02, 0.1
+"""The least step tried while other parameters move along with q: the part of the data
+that a batch holds, but not less and not more than this."""
 
 
 class GuardedState(NamedTuple):
@@ -209,7 +210,9 @@ def _noise(is_noisy: Array, batch_fraction: float | None) -> Array:
 def _first_size(steps: Array, noise: Array, is_joint: Array, progress: Any) -> Array:
     """The step tried first: 1, falling as the noise of the minibatches demands."""
     size = WEIGHT / (WEIGHT + noise * steps.astype(float))
-    floor = FLOOR if progress is None else FLOOR * annealing(progress).astype(float)
+    floor = jnp.clip(1 - noise, *FLOOR)
+    if progress is not None:
+        floor *= annealing(progress).astype(float)
     return jnp.maximum(size, jnp.where(is_joint, floor, 0))
 
 

@@ -1,7 +1,5 @@
 """Laws of a step of the sparse GP."""
 
-import functools
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -17,7 +15,6 @@ from natgrad.gp import (
     elbo,
     kernels,
     likelihoods,
-    simultaneous,
 )
 
 
@@ -83,34 +80,6 @@ def test_alternating_is_a_natural_step_and_then_an_ordinary_one(
     model, batch = model_of(kind, is_whitened), batch_of(kind, rows)
     in_turn = [natgrad.on_distributions(NATURAL), natgrad.on_hyperparameters(ORDINARY)]
     assert_same_step(alternating(NATURAL, ORDINARY, 90), in_turn, model, batch)
-
-
-@CASES
-def test_simultaneous_takes_both_steps_at_the_same_parameters(kind, rows, is_whitened):
-    model, batch = model_of(kind, is_whitened), batch_of(kind, rows)
-    both = [natgrad.split(NATURAL, ORDINARY)]
-    assert_same_step(simultaneous(NATURAL, ORDINARY, 90), both, model, batch)
-
-
-def test_simultaneous_steps_on_batches_are_right_on_average():
-    model, whole = model_of("Student-t"), batch_of("Student-t")
-
-    def moved(scheme, rows):
-        """Where the numbers that the kernel keeps go on one batch."""
-        batch = Batch(whole.x[rows], whole.y[rows])
-        there = scheme.step(model, scheme.init(model), batch)[0]
-        return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(there.kernel)])
-
-    @functools.partial(jax.jit, static_argnums=0)
-    def bias(scheme):
-        every = jnp.arange(ROWS)
-        parts = jax.lax.map(lambda rows: moved(scheme, rows), every.reshape(-1, 5))
-        return jnp.abs(parts.mean(0) - moved(scheme, every))
-
-    exact = bias(simultaneous(NATURAL, ORDINARY, 90))
-    assert (exact < 1e-10).all()
-    # If q moves first, it has overfitted its batch.
-    assert (bias(alternating(NATURAL, ORDINARY, 90)) > 1e4 * exact).all()
 
 
 def test_a_guarded_step_solves_a_conjugate_model_and_then_only_improves():

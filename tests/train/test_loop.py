@@ -73,7 +73,8 @@ def test_a_run_is_a_function_of_its_seed(monkeypatch):
 
 def test_it_is_a_fold_of_the_rule_over_the_batches():
     ordinary = annealed(optax.scale_by_adam(), rules.RATE)
-    rule = in_turn(loss, natgrad.split(natgrad.guarded_ngd(8 / N), ordinary))
+    guarded = natgrad.on_distributions(natgrad.guarded_ngd(8 / N))
+    rule = in_turn(loss, guarded, natgrad.on_hyperparameters(ordinary))
     source = natgrad.data.Arrays(DATA, 8, 0)
     params, memory = start(), rule.init(start())
     step = jax.jit(rule.step)

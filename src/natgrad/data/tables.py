@@ -1,5 +1,6 @@
 """Tables in files: CSV and Parquet, as named columns and as a matrix of numbers."""
 
+import collections
 import contextlib
 import dataclasses
 import os
@@ -231,9 +232,10 @@ def read(path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> 
     except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
         why = (str(error).splitlines() or ["no reason given"])[0]
         raise InputError(f"{path} cannot be read: {why:.200}") from error
-    twice = {name for name in table.column_names if table.column_names.count(name) > 1}
+    counts = collections.Counter(table.column_names)
+    twice = sorted(name for name, count in counts.items() if count > 1)
     if twice:
-        raise InputError(f"{path} has more than one column {sorted(twice)[0]!r}")
+        raise InputError(f"{path} has more than one column {twice[0]!r}")
     if not len(table):
         raise InputError(f"{path} has no rows")
     return table

@@ -33,5 +33,4 @@ from natgrad.gp.sparse import (
 from natgrad.gp.start import start as start
 from natgrad.gp.steps import (
     alternating as alternating,
-    simultaneous as simultaneous,
 )

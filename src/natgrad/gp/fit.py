@@ -25,7 +25,7 @@ from natgrad.errors import InputError
 from natgrad.gp.profile import whole_rule
 from natgrad.gp.spacing import default_hyperparameters
 from natgrad.gp.sparse import SparseGP, elbo, work
-from natgrad.gp.steps import alternating, simultaneous
+from natgrad.gp.steps import alternating
 from natgrad.guarded import guarded_ngd
 from natgrad.train.loop import Fitted, run
 from natgrad.train.rules import Rule
@@ -111,8 +111,7 @@ def fits_at_once(model: SparseGP, rows: int) -> bool:
 @functools.lru_cache(maxsize=64)
 def default_rule(num_data: int | float | None, fraction: float | None) -> Rule:
     """One object for one size of data, so that it is compiled once."""
-    scheme = alternating if fraction == 1 else simultaneous
-    rule = scheme(guarded_ngd(fraction), default_hyperparameters(), num_data)
+    rule = alternating(guarded_ngd(fraction), default_hyperparameters(), num_data)
     return rule._replace(is_annealed=True)
 
 

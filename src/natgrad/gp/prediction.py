@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
+from jax.core import Tracer, eval_context
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from natgrad.compiler import LONG_RUN, SHORT_RUN
@@ -135,7 +135,7 @@ def condition(model: SparseGP) -> Predictor:
     """
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(model)):
         return _conditioned(model)
-    with jax.core.eval_context():  # the model may be a constant of a traced function
+    with eval_context():  # the model may be a constant of a traced function
         predictor = _condition(model)
     jitter = float(predictor.jitter)
     shared = (predictor.weights, predictor.spreading)

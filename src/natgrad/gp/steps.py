@@ -32,34 +32,10 @@ def alternating(
 ) -> Rule:
     """`natural` moves q, then `ordinary` all else, on one batch.
 
-    The paper alternates too, but begins with `ordinary`; see `simultaneous`. The loss
-    is minus the bound of `num_data` rows. The batch is projected once for both halves,
-    and for all trials of a guarded step; in the second half only the hyperparameters
-    are differentiated.
+    The paper alternates too, but begins with `ordinary`. The loss is minus the bound of
+    `num_data` rows. The batch is projected once for both halves, and for all trials of
+    a guarded step; in the second half only the hyperparameters are differentiated.
     """
-    return _rule(natural, ordinary, num_data, is_in_turn=True)
-
-
-def simultaneous(
-    natural: optax.GradientTransformation,
-    ordinary: optax.GradientTransformation,
-    num_data: int | float | None = None,
-) -> Rule:
-    """`natural` moves q and `ordinary` all else, by gradients at the same parameters.
-
-    Use it on small batches. `alternating` takes the gradient of the hyperparameters at
-    a q that has just overfitted the batch, which keeps raising the kernel's variance.
-    Both gradients come from one pass.
-    """
-    return _rule(natural, ordinary, num_data, is_in_turn=False)
-
-
-def _rule(
-    natural: optax.GradientTransformation,
-    ordinary: optax.GradientTransformation,
-    num_data: int | float | None,
-    is_in_turn: bool,
-) -> Rule:
     natural = optax.with_extra_args_support(natural)
     ordinary = on_hyperparameters(ordinary)
 
@@ -90,26 +66,17 @@ def _rule(
 
         of_part = lambda q: loss(with_posterior(q), rows)
         loss_of_q = lambda q: across.mean(of_part(q))
-        if is_in_turn:
-            value, grad = across.mean(jax.value_and_grad(of_part)(q))
-            grads = None
-        else:
-            both = jax.value_and_grad(loss, argnums=(0, 1))
-            value, (direct, slopes) = both(model, rows)
-            grads = jax.tree.map(jnp.add, direct, pull_back(slopes)[0])
-            value, grads = across.mean((value, grads))
-            grad = grads.posterior
+        value, grad = across.mean(jax.value_and_grad(of_part)(q))
         seen = {"value": value, "grad": grad, "value_fn": loss_of_q}
         rest = _without_posterior(model)
         updates, natural_state = natural.update(
             grad, state.natural, q, **{**extra, **seen, "rest": rest}
         )
         moved = with_posterior(optax.apply_updates(q, updates))
-        if grads is None:
-            grads = hyperparameter_gradient(loss, moved, rows, pull_back)
-            # What q has there is zero, and need not be sent.
-            still, grads = grads.posterior, across.mean(_without_posterior(grads))
-            grads = eqx.tree_at(_posterior, grads, still, is_leaf=lambda x: x is None)
+        grads = hyperparameter_gradient(loss, moved, rows, pull_back)
+        # What q has there is zero, and need not be sent.
+        still, grads = grads.posterior, across.mean(_without_posterior(grads))
+        grads = eqx.tree_at(_posterior, grads, still, is_leaf=lambda x: x is None)
         updates, ordinary_state = ordinary.update(grads, state.ordinary, moved, **extra)
         moved = optax.apply_updates(moved, updates)
         there = (moved, AlternatingState(natural_state, ordinary_state))

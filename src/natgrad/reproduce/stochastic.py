@@ -85,8 +85,7 @@ def rule_of(told: Run, total: int) -> Rule:
         return gp.fixed_hyperparameters(optimizer, total)
     if not told.is_joint:
         return gp.fixed_hyperparameters(natural, total)
-    scheme = gp.simultaneous if told.method == "guarded" else gp.alternating
-    return scheme(natural, optax.adam(told.rate or 0.0), total)
+    return gp.alternating(natural, optax.adam(told.rate or 0.0), total)
 
 
 def _natural(told: Run, total: int) -> optax.GradientTransformation | None:

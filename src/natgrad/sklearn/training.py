@@ -43,8 +43,11 @@ LAP = 20
 RACED = 2000
 """On how many rows candidates race, at most."""
 
-WORK = 4e10
-"""About how many products all evaluations of a run on all rows may take: a minute."""
+FEWEST_STEPS = 1000
+"""Steps on batches that are allowed however long they take."""
+
+WORK, BATCH_WORK = 4e10, 3.2e11
+"""About how many products a run may take on all rows, and on batches: some minutes."""
 
 PART = 5
 """A race takes at most this part of the minutes."""
@@ -72,8 +75,7 @@ def trained(
             return found
     if estimator.n_inducing == "auto":
         is_all = _is_whole(estimator, model, len(rows.y))
-        batch = len(rows.y) if is_all else _batch_size(estimator)
-        larger = enough(model, rows, batch, seed)
+        larger = enough(model, rows, seed)
         usual = min(len(rows.y) // ROWS_EACH, MOST)
         if not is_all and len(larger.inducing) < usual:
             larger = moved(model, rows.x, usual, seed)
@@ -97,6 +99,9 @@ def train(
         data, rule = Arrays(rows, len(rows.y)), whole_rule(model, len(rows.y))
         return gp.fit(model, data, rule=rule, **options)
     size = _batch_size(estimator)
+    if estimator.max_iter == "auto":
+        one = work(model, size, len(model.inducing))
+        options["steps"] = min(STEPS, max(FEWEST_STEPS, math.ceil(BATCH_WORK / one)))
     batches = Sample(rows, size, seed) if isinstance(rows, Batch) else rows
     # To a power of two: tables of nearly one size share what is compiled.
     fraction = 2.0 ** round(math.log2(batches.fraction))

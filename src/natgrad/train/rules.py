@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 
 from natgrad.families.base import is_distribution
 from natgrad.guarded import guarded_ngd
-from natgrad.optim import annealed, on_distributions, on_hyperparameters, split
+from natgrad.optim import annealed, on_distributions, on_hyperparameters
 from natgrad.train.mesh import ALONE, Across
 
 
@@ -96,9 +96,7 @@ def default_hyperparameters() -> optax.GradientTransformationExtraArgs:
 def default_rule(loss: Loss, params: Any, fraction: float | None) -> Rule:
     """A guarded step on the distributions and Adam on the rest, where there is any.
 
-    `fraction` is the part of the data that a batch holds. With all the data the rest
-    moves after the distributions. With a part of it both use gradients at the current
-    parameters, because distributions that have just moved overfit the batch.
+    `fraction` is the part of the data that a batch holds. The distributions move first.
     """
     nodes = jax.tree.leaves(params, is_leaf=is_distribution)
     kinds = frozenset(map(is_distribution, nodes))
@@ -110,13 +108,10 @@ def _default_rule(loss: Loss, kinds: frozenset[bool], fraction: float | None) ->
     """One object for one loss, so that it is compiled once."""
     guarded, ordinary = guarded_ngd(fraction), default_hyperparameters()
     optimizers: list[optax.GradientTransformation] = []
-    if kinds == {True, False} and fraction != 1:
-        optimizers.append(split(guarded, ordinary))
-    else:
-        if True in kinds:
-            optimizers.append(on_distributions(guarded))
-        if False in kinds:
-            optimizers.append(on_hyperparameters(ordinary))
+    if True in kinds:
+        optimizers.append(on_distributions(guarded))
+    if False in kinds:
+        optimizers.append(on_hyperparameters(ordinary))
     return in_turn(loss, *optimizers)._replace(is_annealed=False in kinds)
 
 

@@ -1,9 +1,11 @@
 """When a run on batches slows down, and when it ends: no horizon is given in advance.
 
-The rate stays at its height until the loss no longer falls beyond its noise. Then it
-falls to zero over twice the steps taken so far, and the run is over. `steps` and
-`minutes` are limits: the rate begins to fall early enough to reach zero by then. All of
-this is part of the compiled steps, so a run is the same however it is cut into calls.
+The rate stays constant until the loss no longer falls: until the last quarter of the
+steps was hardly better than the quarter before, with noise counted in favour of going
+on. Then the rate falls to zero over twice the steps taken so far, and the run is over.
+`steps` and `minutes` are limits: the rate begins to fall early enough to reach zero by
+then. All of this is part of the compiled steps, so a run is the same however it is cut
+into calls.
 """
 
 from typing import Any, NamedTuple
@@ -15,51 +17,75 @@ from jaxtyping import Array, Bool, Float
 COOLING = 2.0
 """How many steps the rate falls for, for each one before."""
 
-SPAN, WINDOW = 20, 10
-"""Losses are averaged over so many steps, and so many averages make a window."""
+SPAN, SLOTS = 20, 64
+"""Over how many steps the loss is averaged at first, and how many averages are kept."""
 
-RISE = 0.01
-"""Nats per row that a window must gain on the one before, or the rate falls."""
+FEWEST, EVERY = 32, 8
+"""How many averages are needed, and after how many more they are looked at again."""
+
+RISE = 0.003
+"""Nats per row that a quarter must gain on the one before, or the rate falls."""
 
 
 class Plan(NamedTuple):
-    """The sum of the losses so far, their last averages, and when the rate falls."""
+    """Averages of the loss, `number` of them over `span` steps; when the rate falls."""
 
     total: Float[Array, ""]
     averages: Float[Array, " K"]
+    number: Float[Array, ""]
+    span: Float[Array, ""]
     begin: Float[Array, ""]
     end: Float[Array, ""]
 
 
 def first_plan() -> Plan:
     """Of a run of which nothing is known."""
-    never = jnp.full((), jnp.inf, float)
-    return Plan(
-        jnp.zeros((), float), jnp.full(2 * WINDOW, jnp.nan, float), never, never
-    )
+    never, zero = jnp.full((), jnp.inf, float), jnp.zeros((), float)
+    span = jnp.full((), SPAN, float)
+    return Plan(zero, jnp.zeros(SLOTS, float), zero, span, never, never)
 
 
 def planned(plan: Plan, step: Any, loss: Any, rows: Any) -> Plan:
     """The plan after the loss of one more step; the data has as many `rows`."""
     step = (step + 1).astype(float)
-    is_full = step % SPAN == 0
+    is_whole = step % plan.span == 0
     total = plan.total + jnp.where(jnp.isfinite(loss), loss, 0).astype(float)
-    shifted = jnp.append(plan.averages[1:], total / SPAN)
-    averages = jnp.where(is_full, shifted, plan.averages)
-    is_now = is_full & is_level(averages / rows) & jnp.isinf(plan.begin)
+    added = plan.averages.at[plan.number.astype(int)].set(total / plan.span)
+    averages = jnp.where(is_whole, added, plan.averages)
+    count = plan.number + is_whole.astype(float)
+    is_now = is_whole & is_level(averages / rows, count) & jnp.isinf(plan.begin)
+    # When there are too many, each becomes the average of two.
+    is_full = count == SLOTS
+    pairs = averages.reshape(-1, 2).mean(1)
+    halved = jnp.concatenate([pairs, jnp.zeros_like(pairs)])
     return Plan(
-        jnp.where(is_full, 0, total),
-        averages,
+        jnp.where(is_whole, 0, total),
+        jnp.where(is_full, halved, averages),
+        jnp.where(is_full, SLOTS / 2, count),
+        jnp.where(is_full, 2 * plan.span, plan.span),
         jnp.where(is_now, step, plan.begin),
         jnp.where(is_now, jnp.ceil(step * (1 + COOLING)), plan.end),
     )
 
 
-def is_level(losses: Float[Array, " K"]) -> Bool[Array, ""]:
-    """Whether the later half is below the earlier one by no more than noise."""
-    before, after = losses[:WINDOW], losses[WINDOW:]
-    noise = jnp.sqrt((before.var() + after.var()) / WINDOW)
-    return before.mean() - after.mean() <= jnp.maximum(RISE, noise)
+def is_level(losses: Float[Array, " K"], count: Any) -> Bool[Array, ""]:
+    """Whether the last quarter of the first `count` gains too little on the third.
+
+    Two standard errors are added to the gain: noise has a run go on. It is asked only
+    now and then, or noise would have its way in the end.
+    """
+    size = jnp.floor(count / 4)
+    place = jnp.arange(len(losses), dtype=float)
+
+    def moments(end: Any) -> tuple[Array, Array]:
+        weight = ((place >= end - size) & (place < end)).astype(float) / size
+        mean = weight @ losses
+        return mean, weight @ (losses - mean) ** 2
+
+    (before, var_before), (after, var_after) = moments(count - size), moments(count)
+    error = jnp.sqrt((var_before + var_after) / size)
+    is_asked = (count >= FEWEST) & (count % EVERY == 0)
+    return is_asked & (before - after + 2 * error <= RISE)
 
 
 def progress_of(plan: Plan | None, step: Any, steps: Any, part: Any) -> Array:
