@@ -29,18 +29,18 @@ def begin(losses_per_row, most=MOST):
     return float(plan.begin)
 
 
-def test_a_loss_that_does_not_fall_is_seen_at_once():
+def test_a_loss_that_does_not_fall_ends_the_plateau_at_the_first_test():
     assert begin(itertools.repeat(1.0)) == SPAN * FEWEST
     assert begin(itertools.count(0.0, 1e-3)) == SPAN * FEWEST
 
 
-def test_a_loss_that_falls_is_waited_for():
+def test_a_falling_loss_keeps_the_rate():
     # A quarter of t steps gains what it must: 4 RISE/t in each step, and a bit more.
     falling = (-1.3 * 4 * RISE * np.log(1 + step) for step in itertools.count())
     assert begin(falling) == np.inf
     settles = (3 * np.exp(-step / 500) for step in itertools.count())
     at = begin(settles)
-    # What the next quarter would still gain is little.
+    # The next quarter would gain little.
     assert 3 * np.exp(-at / 500) < RISE
     assert at < MOST
 

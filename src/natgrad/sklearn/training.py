@@ -44,10 +44,10 @@ RACED = 2000
 """On how many rows candidates race, at most."""
 
 FEWEST_STEPS = 1000
-"""Steps on batches that are allowed however long they take."""
+"""The limit on steps on batches is at least this, however long they take."""
 
 WORK, BATCH_WORK = 4e10, 3.2e11
-"""About how many products a run may take on all rows, and on batches: some minutes."""
+"""Limits on the multiplications in a run, on all rows and on batches: some minutes."""
 
 PART = 5
 """A race takes at most this part of the minutes."""

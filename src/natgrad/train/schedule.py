@@ -1,11 +1,10 @@
 """When a run on batches slows down, and when it ends: no horizon is given in advance.
 
-The rate stays constant until the loss no longer falls: until the last quarter of the
-steps was hardly better than the quarter before, with noise counted in favour of going
-on. Then the rate falls to zero over twice the steps taken so far, and the run is over.
-`steps` and `minutes` are limits: the rate begins to fall early enough to reach zero by
-then. All of this is part of the compiled steps, so a run is the same however it is cut
-into calls.
+The rate stays constant until the last quarter of the steps gains less than `RISE` on
+the quarter before, with noise in favour of continuing. Then the rate falls to zero over
+twice the steps taken so far, and the run is over. `steps` and `minutes` are limits: the
+rate begins to fall early enough to reach zero by then. All of this is part of the
+compiled steps, so a run is the same however it is cut into calls.
 """
 
 from typing import Any, NamedTuple
@@ -18,10 +17,10 @@ COOLING = 2.0
 """How many steps the rate falls for, for each one before."""
 
 SPAN, SLOTS = 20, 64
-"""Over how many steps the loss is averaged at first, and how many averages are kept."""
+"""Steps in each average of the loss at first, and the most averages kept."""
 
 FEWEST, EVERY = 32, 8
-"""How many averages are needed, and after how many more they are looked at again."""
+"""Averages needed for the first test, and between one test and the next."""
 
 RISE = 0.003
 """Nats per row that a quarter must gain on the one before, or the rate falls."""
@@ -71,8 +70,8 @@ def planned(plan: Plan, step: Any, loss: Any, rows: Any) -> Plan:
 def is_level(losses: Float[Array, " K"], count: Any) -> Bool[Array, ""]:
     """Whether the last quarter of the first `count` gains too little on the third.
 
-    Two standard errors are added to the gain: noise has a run go on. It is asked only
-    now and then, or noise would have its way in the end.
+    Two standard errors are added to the gain, so noise makes a run continue. The test
+    runs only every few averages, because repeated tests would stop a run by chance.
     """
     size = jnp.floor(count / 4)
     place = jnp.arange(len(losses), dtype=float)
@@ -84,8 +83,8 @@ def is_level(losses: Float[Array, " K"], count: Any) -> Bool[Array, ""]:
 
     (before, var_before), (after, var_after) = moments(count - size), moments(count)
     error = jnp.sqrt((var_before + var_after) / size)
-    is_asked = (count >= FEWEST) & (count % EVERY == 0)
-    return is_asked & (before - after + 2 * error <= RISE)
+    is_tested = (count >= FEWEST) & (count % EVERY == 0)
+    return is_tested & (before - after + 2 * error <= RISE)
 
 
 def progress_of(plan: Plan | None, step: Any, steps: Any, part: Any) -> Array:

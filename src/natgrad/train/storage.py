@@ -106,10 +106,10 @@ def _name(place: int) -> str:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keeps back what Orbax logs of its every move, and nothing else."""
+    """Suppresses the log messages of Orbax, and no others."""
 
-    # Its errors too: they are raised, and need not be told twice. The record does not
-    # name the file where somebody asked for the logger before absl was imported.
+    # Errors too: Orbax also raises them. If somebody asked for the logger before absl
+    # was imported, the record does not name Orbax's file, so look at the call stack.
     def is_wanted(record: logging.LogRecord) -> bool:
         modules = (
             str(frame.f_globals.get("__name__"))
