@@ -1,6 +1,5 @@
 """Laws of the metrics: those of scikit-learn, where it has them."""
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import sklearn.metrics as theirs
@@ -9,10 +8,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from natgrad.errors import InputError
-from natgrad.gp import SparseGP, condition, kernels, likelihoods
 from natgrad.metrics import evaluate, reliability
 from natgrad.places import covered, places
-from natgrad.sklearn import distribution
 from tests.estimators import KINDS, fitted, table
 
 
@@ -78,36 +75,6 @@ def test_right_predictions_have_uniform_places():
     np.testing.assert_allclose(covered(uniform, levels), levels, atol=1e-3)
     drawn = found._replace(low=0 * found.low, high=0 * found.low + 1).randomized()
     assert 0.3 < drawn.mean() < 0.7
-
-
-@pytest.mark.parametrize(
-    ("likelihood", "y"),
-    [
-        (likelihoods.Gamma(2.5), [-1.0, 0.3, 1.1, 40.0]),
-        (likelihoods.Beta(8.0), [0.0, 0.02, 0.5, 1.0]),
-        (likelihoods.Beta(8.0, "probit"), [0.001, 0.3, 0.9, 1.5]),
-        (likelihoods.Poisson(), [-1.0, 0.0, 2.0, 30.0]),
-        (likelihoods.NegativeBinomial(0.4), [-1.0, 0.0, 2.0, 30.0]),
-    ],
-    ids=["Gamma", "Beta", "Beta(probit)", "Poisson", "NegativeBinomial"],
-)
-def test_places_are_those_of_the_model(likelihood, y):
-    x, y = np.linspace(-2, 2, 4)[:, None], np.asarray(y)
-    model = SparseGP(kernels.RBF(), likelihood, jnp.asarray(x))
-    predictor = condition(model)
-    ours = distribution.cdf(predictor, x, y)
-    np.testing.assert_allclose(ours, predictor.cdf(x, y), rtol=1e-9, atol=1e-12)
-    levels = [0.01, 0.5, 0.95]
-    found = distribution.quantiles(predictor, x, levels)
-    if likelihood.support == "count":
-        for at, level in zip(found.T, levels, strict=True):
-            assert (distribution.cdf(predictor, x, at) >= level).all()
-            assert (distribution.cdf(predictor, x, at - 1) < level).all()
-    else:
-        for at, level in zip(found.T, levels, strict=True):
-            np.testing.assert_allclose(
-                distribution.cdf(predictor, x, at), level, atol=1e-9
-            )
 
 
 def test_a_pipeline_is_measured_as_the_estimator_at_its_end():

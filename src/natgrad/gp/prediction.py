@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from natgrad.compiler import LONG_RUN, SHORT_RUN
 from natgrad.errors import FitError, InputError, NumericalWarning
 from natgrad.gp.projection import factorized, jittered, least_jitter
+from natgrad.gp.quantiles import cdf, quantiles, targets_of
 from natgrad.gp.sparse import Latent, SparseGP
 from natgrad.triangular import transposed
 
@@ -62,7 +63,10 @@ class Predictor(eqx.Module):
 
     def quantiles(self, x: Any, levels: Any) -> np.ndarray:
         """What the target does not exceed with given probabilities, [N, levels]."""
-        some = jnp.asarray(checked_levels(levels), self.weights.dtype)
+        levels = checked_levels(levels)
+        if targets := targets_of(self.model.likelihood):
+            return quantiles(targets, *self.latent(x), levels)
+        some = jnp.asarray(levels, self.weights.dtype)
         return self._rows(lambda model, x: _quantiles(model, x, some), x)
 
     def log_density(self, x: Any, y: Any) -> np.ndarray:
@@ -72,6 +76,9 @@ class Predictor(eqx.Module):
 
     def cdf(self, x: Any, y: Any) -> np.ndarray:
         """The probability of at most each target."""
+        if targets := targets_of(self.model.likelihood):
+            _, y = self._columns(x, y)
+            return cdf(targets, *self.latent(x), y)
         return self._rows(_cdf, x, y)
 
     def sample_latent(self, key: PRNGKeyArray, x: Any, num: int = 1) -> np.ndarray:
@@ -90,6 +97,13 @@ class Predictor(eqx.Module):
 
     def _rows(self, function: Callable[..., Any], x: Any, *others: Any) -> Any:
         """Applies a function of some rows to all of them, chunk by chunk."""
+        columns, parts = self._columns(x, *others), []
+        for chunk, size in chunks(columns, self._chunk_rows()):
+            part = function(self, *map(jax.device_put, chunk))
+            parts.append(jax.tree.map(lambda a, size=size: np.asarray(a)[:size], part))
+        return jax.tree.map(lambda *parts: np.concatenate(parts), *parts)
+
+    def _columns(self, x: Any, *others: Any) -> tuple[np.ndarray, ...]:
         x = self._inputs(x)
         columns = (x, *(np.asarray(other) for other in others))
         for column in columns[1:]:
@@ -98,11 +112,7 @@ class Predictor(eqx.Module):
                     f"y has shape {list(column.shape)}; it should be one target for "
                     f"each of the {len(x)} rows of x, [{len(x)}]"
                 )
-        parts = []
-        for chunk, size in chunks(columns, self._chunk_rows()):
-            part = function(self, *map(jax.device_put, chunk))
-            parts.append(jax.tree.map(lambda a, size=size: np.asarray(a)[:size], part))
-        return jax.tree.map(lambda *parts: np.concatenate(parts), *parts)
+        return columns
 
     def _inputs(self, x: Any) -> np.ndarray:
         x = np.asarray(x, self.weights.dtype)

@@ -9,7 +9,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import column_or_1d
 
 from natgrad.errors import InputError
-from natgrad.sklearn import distribution
 from natgrad.sklearn.base import BaseGP, in_double
 from natgrad.sklearn.targets import NOISES, Targets, regression
 from natgrad.sklearn.training import MANY
@@ -89,7 +88,7 @@ class GPRegressor(RegressorMixin, BaseGP):
         if quantiles is not None:
             if return_std:
                 raise InputError("give return_std or quantiles, not both")
-            levels = distribution.quantiles(self._predictor, x, quantiles)
+            levels = self._predictor.quantiles(x, quantiles)
             return levels * self.y_scale_ + self.y_mean_
         mean, var = self._predictor.predict(x)
         mean = mean * self.y_scale_ + self.y_mean_
@@ -99,7 +98,7 @@ class GPRegressor(RegressorMixin, BaseGP):
     def cdf(self, X: Any, y: Any) -> np.ndarray:
         """The probability of at most each target: uniform, if predictions are right."""
         x = self._inputs(X)
-        return distribution.cdf(self._predictor, x, self._standard(self._numbers(y)))
+        return self._predictor.cdf(x, self._standard(self._numbers(y)))
 
     @in_double
     def sample_y(

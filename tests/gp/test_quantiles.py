@@ -1,0 +1,124 @@
+"""Quantiles by SciPy: of the distributions that the likelihoods have in JAX."""
+
+import jax
+import numpy as np
+import pytest
+from scipy import stats
+
+from natgrad.gp import kernels, likelihoods
+from natgrad.gp.prediction import condition
+from natgrad.gp.quantiles import (
+    KNOWN as CLASSES,
+    NODES,
+    Latent,
+    Targets,
+    _fill_from_tables,
+    cdf,
+    quantiles,
+)
+from natgrad.gp.sparse import SparseGP
+
+
+KNOWN = {
+    "StudentT": likelihoods.StudentT(0.3),
+    "StudentT(1)": likelihoods.StudentT(2.0, dof=1.0),
+    "StudentT(4.5)": likelihoods.StudentT(0.1, dof=4.5),
+    "HeteroskedasticGaussian": likelihoods.HeteroskedasticGaussian(),
+    "Gamma": likelihoods.Gamma(2.5),
+    "Gamma(0.2)": likelihoods.Gamma(0.2),
+    "Beta": likelihoods.Beta(8.0),
+    "Beta(probit)": likelihoods.Beta(8.0, "probit"),
+    "Beta(0.5)": likelihoods.Beta(0.5),
+    "Poisson": likelihoods.Poisson(),
+    "NegativeBinomial": likelihoods.NegativeBinomial(0.4),
+    "NegativeBinomial(1e-6)": likelihoods.NegativeBinomial(1e-6),
+}
+TABLED = [name for name, known in KNOWN.items() if CLASSES[type(known)].is_tabled]
+LEVELS = np.asarray([1e-4, 0.05, 0.5, 0.9, 0.999])
+
+
+def targets_of(likelihood) -> Targets:
+    return CLASSES[type(likelihood)](likelihood)
+
+
+def rows(likelihood, num: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Means and variances of f, of all sizes, zero among them."""
+    random = np.random.default_rng(seed)
+    shape = (num, likelihood.latents) if likelihood.latents else (num,)
+    var = 10.0 ** random.uniform(-6, 0.5, shape)
+    var[0] = 0
+    return random.normal(scale=1.5, size=shape), var
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_distribution_functions_are_those_of_the_likelihood(name):
+    likelihood = KNOWN[name]
+    mean, var = rows(likelihood, 60)
+    y = np.random.default_rng(1).normal(scale=3, size=60)
+    if likelihood.latents is None and likelihood.support == "count":
+        y = np.floor(3 * y)
+    ours = cdf(targets_of(likelihood), mean, var, y)
+    theirs = jax.vmap(likelihood.predictive_cdf)(mean, var, y)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_the_quantile_of_a_level_is_the_first_target_that_reaches_it(name):
+    targets = targets_of(KNOWN[name])
+    mean, var = rows(targets.likelihood, 200)
+    found = quantiles(targets, mean, var, LEVELS)
+    assert (np.diff(found, axis=1) >= -1e-15 * np.abs(found[:, 1:])).all()
+    for y, level in zip(found.T, LEVELS, strict=True):
+        # To the last places of a target, which near 0 and 1 are far apart in logits.
+        places = 1e-9 * np.abs(y) + 1e-300
+        below, above = (y - 1, y) if targets.is_count else (y - places, y + places)
+        assert (cdf(targets, mean, var, above) >= level * (1 - 1e-8)).all()
+        assert (cdf(targets, mean, var, below) <= level * (1 + 1e-8)).all()
+
+
+@pytest.mark.parametrize("name", TABLED)
+def test_rows_from_tables_are_as_those_that_are_searched_for(name):
+    targets, random = targets_of(KNOWN[name]), np.random.default_rng(0)
+    num = 3 * NODES[0] * NODES[1]
+    mean = random.uniform(0, 2, num)
+    var = 4.0 ** random.uniform(-4, -2, num)
+    t = np.full((num, len(LEVELS)), np.nan)
+    _fill_from_tables(targets, Latent(mean, var), LEVELS, t)
+    is_filled = np.isfinite(t)
+    assert (is_filled.all(0) | ~is_filled.any(0)).all()
+    # Not all, as near the ends of a support its logarithm or logit is too steep.
+    assert is_filled[0, 2] or name == "Beta(probit)"
+    few = np.arange(0, num, 9)
+    together = quantiles(targets, mean, var, LEVELS)[few]
+    alone = quantiles(targets, mean[few], var[few], LEVELS)
+    if targets.is_count:
+        np.testing.assert_array_equal(together, alone)
+    else:
+        np.testing.assert_allclose(together, alone, rtol=1e-5)
+
+
+def test_a_row_of_known_f_has_the_quantiles_of_textbooks():
+    mean, var = np.asarray([0.7]), np.zeros(1)
+    textbook = {
+        "StudentT": stats.t(3, 0.7, 0.3),
+        "StudentT(1)": stats.cauchy(0.7, 2),
+        "Gamma": stats.gamma(2.5, scale=np.exp(0.7) / 2.5),
+        "Beta": stats.beta(8 / (1 + np.exp(-0.7)), 8 / (1 + np.exp(0.7))),
+        "Poisson": stats.poisson(np.exp(0.7)),
+        "NegativeBinomial": stats.nbinom(2.5, 1 / (1 + 0.4 * np.exp(0.7))),
+    }
+    for name, distribution in textbook.items():
+        found = quantiles(targets_of(KNOWN[name]), mean, var, LEVELS)[0]
+        np.testing.assert_allclose(found, distribution.ppf(LEVELS), rtol=1e-8)
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_predictor_uses_them(name):
+    x = np.linspace(-2, 2, 4)[:, None]
+    predictor = condition(SparseGP(kernels.RBF(), KNOWN[name], jax.numpy.asarray(x)))
+    found = predictor.quantiles(x, LEVELS)
+    targets = targets_of(KNOWN[name])
+    np.testing.assert_array_equal(
+        found, quantiles(targets, *predictor.latent(x), LEVELS)
+    )
+    assert (predictor.cdf(x, found[:, 2]) >= 0.5 - 1e-6).all()
