@@ -10,7 +10,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.cluster.vq import kmeans2
 
 from natgrad.errors import InputError, InputWarning
 from natgrad.gp.foreign import as_kernel
@@ -78,6 +77,8 @@ def _squared(rows: np.ndarray, norms: np.ndarray, some: np.ndarray) -> np.ndarra
 
 
 def _lloyd(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    from scipy.cluster.vq import kmeans2  # imported late: it takes 50 ms
+
     for _ in range(ITERATIONS):
         with warnings.catch_warnings():
             # A cluster that is empty keeps its centre, and may be filled again.
