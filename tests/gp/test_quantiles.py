@@ -122,3 +122,11 @@ def test_a_predictor_uses_them(name):
         found, quantiles(targets, *predictor.latent(x), LEVELS)
     )
     assert (predictor.cdf(x, found[:, 2]) >= 0.5 - 1e-6).all()
+
+
+def test_quantiles_rise_with_their_level_if_the_noise_is_far_below_the_spread_of_f():
+    targets = CLASSES[likelihoods.Gamma](likelihoods.Gamma(1e12))
+    mean, var = np.asarray([0.0, 0.0]), np.asarray([1.0, 4.0])
+    found = quantiles(targets, mean, var, np.asarray([0.05, 0.5, 0.95]))
+    expected = stats.norm.ppf([0.05, 0.5, 0.95]) * np.sqrt(var)[:, None]
+    np.testing.assert_allclose(np.log(found), expected, atol=0.1)

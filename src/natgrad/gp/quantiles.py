@@ -29,6 +29,9 @@ LOOKS, NEAR = 60, 1e-10
 """How often a distribution function is looked at for a quantile at most, and how near
 it has to be, in standard deviations of a normal variable."""
 
+HALVINGS = 60
+"""If that was not enough, the interval of all t is halved this often."""
+
 FEW_NODES = 16
 """Nodes of the average over f that a search begins with."""
 
@@ -51,6 +54,8 @@ class Targets(abc.ABC):
     """
 
     is_count = False
+    farthest = 700.0
+    """How large t may be: beyond it targets overflow."""
     is_tabled = True
     """Whether its distribution function takes so long that a table pays."""
 
@@ -84,6 +89,7 @@ class _Real(Targets):
     """y = centre + width sinh(t), which reaches far into heavy tails."""
 
     is_tabled = False
+    farthest = 40.0
 
     @abc.abstractmethod
     def spread(self, rows: Latent) -> tuple[np.ndarray, np.ndarray]:
@@ -122,7 +128,10 @@ class _Heteroskedastic(_Real):
 class _Gamma(Targets):
     def given(self, f: np.ndarray, y: np.ndarray, rows: Latent) -> np.ndarray:
         shape = float(self.likelihood.shape)
-        return special.gammainc(shape, shape * np.maximum(y, 0) * np.exp(-f))
+        # 0 and infinity are right here: the probability is then 0 or 1.
+        with np.errstate(divide="ignore", over="ignore"):
+            part = np.exp(np.log(shape * np.maximum(y, 0)) - f)
+        return special.gammainc(shape, part)
 
     def begin(self, rows: Latent) -> tuple[np.ndarray, np.ndarray]:
         shape = float(self.likelihood.shape)
@@ -130,7 +139,7 @@ class _Gamma(Targets):
         return rows.mean + special.digamma(shape) - math.log(shape), np.sqrt(square)
 
     def at(self, t: np.ndarray, rows: Latent) -> np.ndarray:
-        return np.exp(t)
+        return np.exp(np.minimum(t, 700.0))  # a search may look where it is infinite
 
 
 class _Beta(Targets):
@@ -286,6 +295,22 @@ class _Search:
             middle = (low[left] + high[left]) / 2
             guess = np.where(is_out & np.isfinite(middle), middle, guess)
             step[left], t[left] = guess - t[left], guess
+        else:
+            self._halve(left, nodes)
+
+    def _halve(self, left: np.ndarray, nodes: int) -> None:
+        """Halves an interval if secants do not converge.
+
+        If the noise is far smaller than the deviation of f, a sum over nodes is a
+        staircase, and secants jump between its steps.
+        """
+        high = np.full(len(left), self.targets.farthest)
+        low = -high
+        for _ in range(HALVINGS):
+            self.t[left] = (low + high) / 2
+            is_low = self._error(left, nodes) < 0
+            low = np.where(is_low, self.t[left], low)
+            high = np.where(is_low, high, self.t[left])
 
     def _error(self, left: np.ndarray, nodes: int) -> np.ndarray:
         rows, tiny = self.rows.of(left), 2.0**-53
