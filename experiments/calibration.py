@@ -1,7 +1,7 @@
 """Whether the bands of a fitted posterior hold the truth as often as they say.
 
-    NPROC=16 PJRT_NPROC=16 python experiments/calibration.py --sets 1000
-    NPROC=16 PJRT_NPROC=16 python experiments/calibration.py --sets 1000 Poisson
+    python experiments/calibration.py --sets 1000
+    python experiments/calibration.py --sets 1000 Poisson
 
 Data sets are drawn from the prior: f at 60 uniform inputs and at 5 new ones, and y from
 the likelihood. A sparse Gaussian process with the true hyperparameters and 30 inducing
@@ -11,9 +11,6 @@ with the central bands of q(f). Results go to results/calibration.csv and .md.
 Exact inference covers by definition. What is left is the error of the best Gaussian
 q, independent between latent functions, and of the draws: their standard errors count
 data sets, as the points of one are correlated.
-
-On a machine of two cores, set NPROC=16 and PJRT_NPROC=16: with as few threads, batched
-triangular solves of jaxlib 0.10.2 can wait for each other for ever.
 """
 
 import argparse
@@ -252,7 +249,7 @@ def markdown(table: list[dict[str, Any]]) -> str:
         cells += [row["worst"] + mark, str(row["limit"]), row["note"]]
         lines.append("| " + " | ".join(cells) + " |")
     # Few sets where steps are many, so the table says how many of each.
-    command = "NPROC=16 PJRT_NPROC=16 python experiments/calibration.py --sets N NAME"
+    command = "python experiments/calibration.py --sets N NAME"
     return "\n".join([f"`{command}`, with N and NAME as in the table.", "", *lines, ""])
 
 

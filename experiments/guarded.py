@@ -10,9 +10,6 @@ Hyperparameters are fixed in the first two: lengthscale √D, variance 2, M = 10
 of 256. A gap is how far the evidence bound of all the data is below its optimum, in
 nats per datum. The optimum is from full-batch guarded steps. A run has failed if q is
 not finite, not inside its family, or more than 1 nat per datum off at the end.
-
-On a machine of two cores, set NPROC=16 and PJRT_NPROC=16: with as few threads, batched
-triangular solves of jaxlib 0.10.2 can wait for each other for ever.
 """
 
 import argparse

@@ -18,10 +18,6 @@ os.environ["XLA_FLAGS"] = " ".join(
     ]
 )
 
-# Two batched triangular solves at once can wait for each other for ever where jaxlib
-# has as few threads as a small machine has cores.
-os.environ |= {"NPROC": "16", "PJRT_NPROC": "16"}
-
 # The estimators use no compilation cache unless the caller names one.
 os.environ.setdefault("NATGRAD_COMPILATION_CACHE", "")
 

@@ -22,9 +22,6 @@ ENVIRONMENT = {
     "PYTHONWARNINGS": "error::UserWarning",
     "TQDM_DISABLE": "1",
     "JAX_PLATFORMS": "cpu",
-    # Or batches of matrices may wait for ever where cores are few.
-    "NPROC": "16",
-    "PJRT_NPROC": "16",
     "MATPLOTLIBRC": str(Path(__file__).with_name("matplotlibrc")),
 }
 

@@ -58,8 +58,6 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 # One thread each: two scripts on two cores would fight, and sums differ by threads.
 SETTINGS = {
     "MATPLOTLIBRC": str(HERE / "matplotlibrc"),
-    "NPROC": "16",  # or batches of matrices may wait for ever where cores are few
-    "PJRT_NPROC": "16",
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",

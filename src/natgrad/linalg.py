@@ -6,7 +6,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from natgrad.spectral import exp_difference, expm, logm
@@ -16,7 +15,7 @@ from natgrad.triangular import (
     Scalar,
     Shared,
     Vector,
-    cholesky,
+    cholesky as cholesky,
     eye_like,
     lower_half,
     lower_of_product,
@@ -24,6 +23,8 @@ from natgrad.triangular import (
     matvec,
     outer,
     quadratic_form,
+    solve_lower as solve_lower,
+    solve_lower_transposed as solve_lower_transposed,
     symmetric,
     transposed,
     upper_apply,
@@ -59,11 +60,11 @@ class AbstractPositiveDefinite(eqx.Module):
 
     def whiten(self, columns: Columns) -> Columns:
         """F⁻¹ x"""
-        return solve_triangular(self.factor(), columns, lower=True)
+        return solve_lower(self.factor(), columns)
 
     def whiten_transposed(self, columns: Columns) -> Columns:
         """F⁻ᵀ x"""
-        return solve_triangular(self.factor(), columns, lower=True, trans=1)
+        return solve_lower_transposed(self.factor(), columns)
 
     def spread(self, columns: Shared) -> Shared:
         """Fᵀ x, whose squares sum to xᵀ M x."""
@@ -152,7 +153,7 @@ class Sqrt(AbstractPositiveDefinite):
         return root @ root.mT
 
     def at(self, matrix: Matrix) -> "Sqrt":
-        return Sqrt(jnp.linalg.cholesky(matrix) * _signs(self.root))
+        return Sqrt(cholesky(symmetric(matrix)) * _signs(self.root))
 
     def at_factor(self, factor: Matrix) -> "Sqrt":
         return Sqrt(factor * (_signs(self.root) * _signs(factor)))

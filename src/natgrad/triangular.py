@@ -1,10 +1,12 @@
 """Products and factors of matrices, written for what a CPU does fast."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.custom_batching import sequential_vmap
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
@@ -49,15 +51,69 @@ def transposed(matrix: Matrix) -> Matrix:
     return lax.optimization_barrier(matrix.mT)
 
 
-def cholesky(matrix: Matrix) -> Matrix:
-    """The Cholesky factor of what is symmetric already, NaN where there is none."""
+# jaxlib cuts a batch of triangular solves into tasks for the threads that may all be
+# waiting for such tasks. Where cores are few it then waits for ever. These three handle
+# one matrix at a time, under any `vmap`; the functions below give them derivatives.
+
+
+@sequential_vmap
+def _factor(matrix: Any) -> Any:
     return lax.linalg.cholesky(matrix, symmetrize_input=False)
 
 
-def upper_cholesky(matrix: Matrix) -> Matrix:
-    """Upper triangular U with U Uᵀ = matrix."""
-    flipped = jnp.linalg.cholesky(jnp.flip(matrix, (-2, -1)))
-    return jnp.flip(flipped, (-2, -1))
+@sequential_vmap
+def _solution(lower: Any, columns: Any) -> Any:
+    return solve_triangular(lower, columns, lower=True)
+
+
+@sequential_vmap
+def _solution_transposed(lower: Any, columns: Any) -> Any:
+    return solve_triangular(lower, columns, lower=True, trans=1)
+
+
+def _each(function: Callable[..., Array], *batches: Array) -> Array:
+    """Applies a function of one matrix, or of several, to each of a batch."""
+    batch = batches[0].shape[:-2]
+    if not batch:
+        return function(*batches)
+    flat = jax.vmap(function)(
+        *(each.reshape((-1, *each.shape[-2:])) for each in batches)
+    )
+    return flat.reshape((*batch, *flat.shape[-2:]))
+
+
+@jax.custom_jvp
+def cholesky(matrix: Matrix) -> Matrix:
+    """The Cholesky factor of what is symmetric already, NaN where there is none."""
+    return _each(_factor, matrix)
+
+
+@cholesky.defjvp
+def _cholesky_jvp(primals: tuple[Matrix], tangents: tuple[Matrix]):
+    root = cholesky(*primals)
+    (change,) = tangents
+    inner = solve_lower(root, solve_lower(root, change.mT).mT)
+    return root, root @ lower_half(inner)
+
+
+def solve_lower(lower: Matrix, columns: Columns) -> Columns:
+    """L⁻¹ x for lower triangular L."""
+    return lax.custom_linear_solve(
+        lambda x: jnp.tril(lower) @ x,
+        columns,
+        lambda _, x: _each(_solution, lower, x),
+        lambda _, x: _each(_solution_transposed, lower, x),
+    )
+
+
+def solve_lower_transposed(lower: Matrix, columns: Columns) -> Columns:
+    """L⁻ᵀ x for lower triangular L."""
+    return lax.custom_linear_solve(
+        lambda x: jnp.tril(lower).mT @ x,
+        columns,
+        lambda _, x: _each(_solution_transposed, lower, x),
+        lambda _, x: _each(_solution, lower, x),
+    )
 
 
 def inverse_root(matrix: Matrix) -> Matrix:
@@ -72,7 +128,7 @@ def eye_like(matrix: Matrix) -> Matrix:
 
 def log_det(matrix: Matrix) -> Scalar:
     """log |M| of a positive definite matrix, NaN where it is not."""
-    root = jnp.linalg.cholesky(matrix)
+    root = cholesky(symmetric(matrix))
     return 2 * jnp.log(jnp.diagonal(root, axis1=-2, axis2=-1)).sum(-1)
 
 
@@ -129,7 +185,7 @@ def inverse_cholesky(matrix: Matrix, leaf: int = LEAF) -> Matrix:
     """
     size = matrix.shape[-1]
     if size <= leaf:
-        return _each(_inverse_of_leaf, matrix)
+        return _inverse_of_leaf(matrix)
     # Halves of whole leaves, or a leaf would be cut by every level of the recursion.
     k = -(-size // (2 * leaf)) * leaf if size > 2 * leaf else size // 2
     top = inverse_cholesky(matrix[..., :k, :k], leaf)
@@ -138,23 +194,24 @@ def inverse_cholesky(matrix: Matrix, leaf: int = LEAF) -> Matrix:
     return _lower_blocks(top, -(bottom @ (corner @ top)), bottom)
 
 
+@jax.custom_jvp
 def _inverse_of_leaf(matrix: Matrix) -> Matrix:
+    return _each(_inverse_of_one, matrix)
+
+
+@sequential_vmap
+def _inverse_of_one(matrix: Any) -> Any:
     # LAPACK reads columns. Of a symmetric matrix they are the rows, which are there;
     # asked for columns, XLA would compute the matrix itself in that order.
-    root = cholesky(matrix.mT)
+    root = _factor(matrix.mT)
     return solve_triangular(root, eye_like(root), lower=True)
 
 
-def _each(function: Callable[[Matrix], Matrix], matrices: Matrix) -> Matrix:
-    """Applies a function of one matrix to each, one after the other.
-
-    jaxlib's batched triangular solves can wait for each other on a machine with two
-    cores; single ones cannot.
-    """
-    if matrices.ndim == 2:
-        return function(matrices)
-    flat = matrices.reshape((-1, *matrices.shape[-2:]))
-    return lax.map(function, flat).reshape(matrices.shape)
+@_inverse_of_leaf.defjvp
+def _inverse_of_leaf_jvp(primals: tuple[Matrix], tangents: tuple[Matrix]):
+    inverse = _inverse_of_leaf(*primals)
+    (change,) = tangents
+    return inverse, -lower_half(inverse @ change.mT @ inverse.mT) @ inverse
 
 
 def inverse_upper(matrix: Matrix) -> Matrix:

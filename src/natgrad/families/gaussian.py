@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from natgrad.families.base import AbstractDistribution, Trial
@@ -18,14 +17,15 @@ from natgrad.triangular import (
     Scalar,
     Shared,
     Vector,
+    cholesky,
     eye_like,
     inverse_root,
     inverse_upper,
     matvec,
     outer,
+    solve_lower,
     symmetric,
     transposed,
-    upper_cholesky,
 )
 
 
@@ -78,9 +78,9 @@ class AbstractGaussian(AbstractDistribution[Statistics]):
         return Statistics(mean, self.covariance() + outer(mean, mean))
 
     def log_normalizer(self, theta: Statistics) -> Scalar:
-        upper = upper_cholesky(-2 * theta.second)
-        half = solve_triangular(upper, theta.first[..., None])[..., 0]
-        diagonal = jnp.diagonal(upper, axis1=-2, axis2=-1)
+        root = cholesky(symmetric(-2 * theta.second))
+        half = solve_lower(root, theta.first[..., None])[..., 0]
+        diagonal = jnp.diagonal(root, axis1=-2, axis2=-1)
         constant = half.shape[-1] / 2 * math.log(2 * math.pi)
         return (half**2).sum(-1) / 2 - jnp.log(diagonal).sum(-1) + constant
 
