@@ -24,3 +24,6 @@ def test_the_blocks_of_the_readme_run(tmp_path):
         text=True,
     )
     assert blocks and run.returncode == 0, run.stderr[-2000:]
+    (claimed,) = re.findall(r"# (-\d\.\d\d) nats per held-out row", blocks[0])
+    printed = re.search(r"converged +yes (-\d+\.\d+)", run.stdout)
+    assert printed and f"{float(printed[1]):.2f}" == claimed
