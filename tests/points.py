@@ -19,16 +19,21 @@ from natgrad.families import (
 )
 
 
-def blocks(page: str) -> dict:
-    """The names that the Python blocks of a page of the documentation define."""
+def blocks(page: str, only: str = "") -> dict:
+    """The names that the Python blocks of a page define: all, or those of a pattern."""
     path = Path(__file__).parents[1] / "docs" / page
     names: dict = {}
     for block in re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL):
-        exec(compile(block, str(path), "exec"), names)
+        if re.search(only, block, re.MULTILINE):
+            exec(compile(block, str(path), "exec"), names)
     return names
 
 
 USERS = blocks("howto/coordinates.md")
+# What the page on extending natgrad adds, as it stands there: imports and classes.
+EXTENSIONS = blocks(
+    "development/extending.md", r"^import equinox|^class Abstract|^class Wen"
+)
 
 
 def covariance(size: int, seed: int = 0) -> jax.Array:
@@ -74,6 +79,7 @@ def families() -> dict[str, dict]:
         "wishart": wishart.ScaleDof(
             linalg.Full(covariance(3)), number(jnp.asarray(2.2))
         ),
+        "tilted": EXTENSIONS["Tilted"](jnp.asarray(1.3)),
     }
     templates: dict[str, dict] = {name: {} for name in base}
     for name, storage in storages(3).items():
@@ -113,6 +119,7 @@ def families() -> dict[str, dict]:
         "Logits": categorical.Logits(jnp.zeros(4)),
         "Probabilities": categorical.Probabilities(jnp.full(3, 0.25)),
     }
+    templates["tilted"]["Tilted"] = base["tilted"]
     turned = jnp.asarray([1.0, -1.0, 1.0])  # a column of a root may be of either sign
     templates["gaussian"]["Moments(Sqrt, turned)"] = gaussian.Moments(
         zeros, linalg.Sqrt(jnp.diag(turned))
