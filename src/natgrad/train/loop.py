@@ -15,6 +15,7 @@ from natgrad import distributed
 from natgrad.data.source import Arrays, Batches, Iterated, as_batches
 from natgrad.errors import FitError, InputError, InputWarning
 from natgrad.guarded import GuardedState
+from natgrad.programs import limit_programs
 from natgrad.threads import few_threads, largest
 from natgrad.train.checkpoint import Checkpoints
 from natgrad.train.diagnosis import likely_cause
@@ -151,6 +152,7 @@ def run(
     of a classifier, `latent_parts` devices at a time share these out too.
     """
     _check_options(steps=steps, minutes=minutes, patience=patience, log_every=log_every)
+    limit_programs()
     steps = STEPS if steps is None and minutes is None else steps and int(steps)
     every = log_every or max(1, min((steps or STEPS) // RECORDS, LONGEST))
     every = 1 if rule.is_over is not None else every
