@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from natgrad.printable import printable, printable_errors, printable_lines
+from natgrad.printable import brief, printable, printable_errors, printable_lines
 
 
 def test_what_is_visible_stays_as_it_is():
@@ -23,6 +23,11 @@ def test_no_character_that_is_left_is_a_control():
 
 def test_lines_are_kept_where_they_are_wanted():
     assert printable_lines("a\x07\nb\r") == "a\\x07\nb\\r"
+
+
+def test_an_error_that_quotes_a_file_is_one_short_line():
+    assert brief(ValueError("a\nb")) == "a\\nb"
+    assert len(brief(ValueError("a" * 10**6))) < 500
 
 
 def test_an_error_keeps_its_type_and_what_it_says():

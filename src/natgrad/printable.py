@@ -28,6 +28,12 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
+def brief(error: object, most: int = 400) -> str:
+    """What an error says on one line, though it may quote all of a file."""
+    text = printable(str(error))
+    return text if len(text) <= most else f"{text[:most]} ..."
+
+
 @contextlib.contextmanager
 def printable_errors() -> Iterator[None]:
     """Makes the message of any ValueError raised inside safe to print."""

@@ -1,5 +1,6 @@
 """An estimator is loaded as it was saved, and from a bad file not at all."""
 
+import dataclasses
 import importlib
 import tracemalloc
 from pathlib import Path
@@ -12,7 +13,15 @@ import pytest
 import natgrad.sklearn
 from natgrad import envelope
 from natgrad.errors import CorruptFileError, IncompatibleFileError, InputError
-from natgrad.sklearn import GPClassifier, GPOrdinal, GPRegressor, fields, targets
+from natgrad.sklearn import (
+    GPClassifier,
+    GPOrdinal,
+    GPRegressor,
+    agreement,
+    fields,
+    targets,
+)
+from natgrad.train.history import Record
 from tests.references.estimator_v1 import make
 from tests.references.model_v1 import make as make_models
 
@@ -100,9 +109,10 @@ def test_a_hash_and_a_size_are_demanded_before_anything_is_believed(tmp_path):
 def test_every_parameter_attribute_and_likelihood_has_a_rule():
     for kind in KINDS.values():
         assert kind().get_params().keys() <= fields.PARAMS.keys()
-    assert fields.LIKELIHOODS["GPRegressor"].keys() == {"auto", *targets.REGRESSION}
+    assert fields.RECORD.keys() == {field.name for field in dataclasses.fields(Record)}
+    assert agreement.LIKELIHOODS["GPRegressor"].keys() == {"auto", *targets.REGRESSION}
     for name in ("GPClassifier", "GPOrdinal"):
-        assert fields.LIKELIHOODS[name].keys() == {*targets.CLASSES}
+        assert agreement.LIKELIHOODS[name].keys() == {*targets.CLASSES}
 
 
 def test_a_field_without_a_rule_is_refused_by_name(tmp_path):

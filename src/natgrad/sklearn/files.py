@@ -14,14 +14,14 @@ from natgrad.errors import (
     InputError,
 )
 from natgrad.gp.files import load_with_metadata
-from natgrad.sklearn import fields
+from natgrad.sklearn import agreement, fields
 from natgrad.train.history import History
 
 
 def save(estimator: Any, path: Any, metadata: dict[str, Any] | None) -> None:
     """Writes an estimator; a parameter that is an object is left to its model."""
     kind = type(estimator).__name__
-    if kind not in fields.LIKELIHOODS:
+    if kind not in agreement.LIKELIHOODS:
         raise InputError(
             f"the estimator is a {kind}, which natgrad.sklearn.load cannot read; save "
             "its model_ by natgrad.gp.save"
@@ -39,13 +39,13 @@ def save(estimator: Any, path: Any, metadata: dict[str, Any] | None) -> None:
         "user": metadata or {},
     }
     # What was saved can be loaded.
-    fields.checked(kind, described, estimator.model_)
+    agreement.checked(kind, described, estimator.model_)
     gp.save(estimator.model_, path, described)
 
 
 def restore(estimator: Any, model: gp.SparseGP, described: dict[str, Any]) -> Any:
     """An estimator with all that `save` has kept of it."""
-    params, fitted = fields.checked(type(estimator).__name__, described, model)
+    params, fitted = agreement.checked(type(estimator).__name__, described, model)
     for name in ("likelihood", "kernel"):  # an object, then
         if params.get(name) is None:
             params[name] = getattr(model, name)
