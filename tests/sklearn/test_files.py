@@ -53,7 +53,8 @@ def test_files_of_version_1_are_read_and_predict_the_same(kind, tmp_path):
     for model in (one, natgrad.sklearn.load(tmp_path / "again")):
         for i, answer in enumerate(make.predictions(model)):
             np.testing.assert_allclose(answer, answers[f"{kind}.{i}"], rtol=1e-9)
-    assert envelope.read(tmp_path / "again")[0] == stored(kind)[0]
+    again = envelope.read(tmp_path / "again")[0]["metadata"]
+    assert again == stored(kind)[0]["metadata"]
 
 
 @pytest.mark.parametrize("kind", ["model", *KINDS])
