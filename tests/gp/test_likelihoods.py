@@ -396,10 +396,12 @@ def test_targets_and_parameters_that_cannot_be_are_named():
     for make, message in (
         (lambda: Gaussian(0.0), "variance is 0.0; it should be positive"),
         (lambda: StudentT(1.0, -1.0), "dof is -1.0"),
+        (lambda: StudentT(1.0, 1e9), "at most 1e8"),
         (lambda: Bernoulli("cloglog"), "link is 'cloglog'; it should be 'probit'"),
         (lambda: Beta(1.0, "cloglog"), "link is 'cloglog'"),
         (lambda: FromDistribution(dist.Normal, support="ring"), "support is 'ring'"),
         (lambda: Ordinal([1.0, 0.0]), "edges are .* increasing"),
+        (lambda: Ordinal([1.0, np.inf]), "edges are .* finite"),
         (lambda: RobustMax(1), "classes is 1; it should be 2 or more"),
         (lambda: RobustMax(3, 0.0), "error is 0.0"),
         (lambda: Softmax(1), "classes is 1"),

@@ -121,6 +121,12 @@ def test_units_do_not_matter(fitted):
     np.testing.assert_allclose(other.inducing_points_, moved, rtol=1e-6)
 
 
+def test_a_row_far_from_all_others_has_the_prior(fitted):
+    mean, std = fitted.predict([[1e300, 0.0], [1e120, 0.0]], return_std=True)
+    assert_same(mean, fitted.y_mean_)
+    assert std[0] == std[1] > fitted.predict(X, return_std=True)[1].max()
+
+
 def test_a_weight_of_two_is_two_rows(fitted):
     weight = 1.0 + (np.arange(ROWS) % 3)
     one = clone(fitted).fit(X, Y, sample_weight=weight)

@@ -13,6 +13,7 @@ import click
 
 from natgrad import distributed
 from natgrad.errors import NatgradError, PeerError
+from natgrad.printable import printable, printable_lines
 
 
 EXPECTED = (NatgradError, OSError, ValueError, ImportError, MemoryError)
@@ -55,7 +56,8 @@ def table(rows: dict[str, Any], indent: int = 0) -> str:
     """Names and values in two columns."""
     width = max(map(len, rows), default=0) + 2
     return "\n".join(
-        f"{' ' * indent}{name:<{width}}{value}".rstrip() for name, value in rows.items()
+        f"{' ' * indent}{name:<{width}}{printable_lines(str(value))}".rstrip()
+        for name, value in rows.items()
     )
 
 
@@ -121,7 +123,8 @@ def leave_pipe() -> None:
 
 
 def _one_line(text: str) -> str:
-    line = " ".join(line.strip() for line in text.splitlines() if line.strip())
+    lines = map(printable, text.splitlines())
+    line = " ".join(line.strip() for line in lines if line.strip())
     if len(line) <= MOST:
         return line
     # What to do about it is said last.

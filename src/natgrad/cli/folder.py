@@ -11,7 +11,8 @@ from natgrad import datasets, gp, runs
 from natgrad.cli.targets import as_labels, target_of
 from natgrad.data import tables
 from natgrad.data.tables import Schema
-from natgrad.errors import InputError
+from natgrad.envelope import shown
+from natgrad.errors import CorruptFileError, InputError
 
 
 MODEL, RUN, HISTORY = "model.natgrad", "run.toml", "history.jsonl"
@@ -79,7 +80,7 @@ def open_model(path: str | os.PathLike[str]) -> Opened:
     beside = gp.read_metadata(file).get("user") or {}
     estimator = sklearn.load(file)
     try:
-        return Opened(
+        opened = Opened(
             estimator,
             Schema.from_dict(beside["schema"]),
             beside["target"],
@@ -92,6 +93,27 @@ def open_model(path: str | os.PathLike[str]) -> Opened:
             f"{file} does not say how a table becomes its inputs ({error}); it was not "
             "made by natgrad train: use it from Python"
         ) from error
+    _check_opened(opened)
+    return opened
+
+
+def _check_opened(model: Opened) -> None:
+    """Raises unless what `train` saved beside an estimator is about that estimator."""
+    told = {"target": str, "likelihood": str, "rows": int}
+    for name, kind in told.items():
+        if not isinstance(value := getattr(model, name), kind):
+            raise CorruptFileError(
+                f"{model.path}: its {name} is {shown(value)}; it should be a "
+                f"{kind.__name__}"
+            )
+    inputs, is_classifier = len(model.schema.features), model.is_classifier
+    width = model.estimator.n_features_in_
+    if inputs != width or is_classifier != hasattr(model.estimator, "classes_"):
+        raise CorruptFileError(
+            f"{model.path}: it says {inputs} inputs and likelihood "
+            f"{shown(model.likelihood)}, and has a {type(model.estimator).__name__} of "
+            f"{width} inputs"
+        )
 
 
 def located(data: str) -> str:

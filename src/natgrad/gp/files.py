@@ -81,10 +81,21 @@ def load(
     `{"MyKernel": MyKernel}`. `expect_sha256` is the hash of the whole file, from a
     source that is trusted: without it a file may be anyone's, though it runs nothing.
     """
+    return load_with_metadata(path, custom, expect_sha256, max_bytes)[0]
+
+
+def load_with_metadata(
+    path: str | os.PathLike[str],
+    custom: Mapping[str, type] | None = None,
+    expect_sha256: str | None = None,
+    max_bytes: int = envelope.MAX_BYTES,
+) -> tuple[SparseGP, dict[str, Any]]:
+    """What `load` and `read_metadata` give, from one reading of the file."""
     classes = _foreign(custom)
     document, arrays = envelope.read(path, max_bytes, expect_sha256)
     with _said_of(path, document):
-        return restored(*_current(document, arrays), classes)
+        document, arrays = _current(document, arrays)
+        return restored(document, arrays, classes), document["metadata"]
 
 
 def _foreign(custom: Mapping[str, type] | None) -> dict[str, type[eqx.Module]]:
@@ -97,10 +108,12 @@ def _foreign(custom: Mapping[str, type] | None) -> dict[str, type[eqx.Module]]:
 
 
 def read_metadata(
-    path: str | os.PathLike[str], max_bytes: int = envelope.MAX_BYTES
+    path: str | os.PathLike[str],
+    max_bytes: int = envelope.MAX_BYTES,
+    expect_sha256: str | None = None,
 ) -> dict[str, Any]:
     """What `save` was given beside the model."""
-    document, arrays = envelope.read(path, max_bytes)
+    document, arrays = envelope.read(path, max_bytes, expect_sha256)
     with _said_of(path, document):
         return _current(document, arrays)[0]["metadata"]
 

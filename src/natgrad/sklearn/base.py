@@ -19,6 +19,7 @@ from natgrad.data.batch import Batch
 from natgrad.errors import InputError
 from natgrad.gp.files import from_bytes, to_bytes
 from natgrad.gp.stream import absorb
+from natgrad.printable import printable_errors
 from natgrad.sklearn import files, summary, training
 from natgrad.sklearn.beginnings import KERNELS
 from natgrad.sklearn.convergence import STILL, late_gain
@@ -32,13 +33,16 @@ from natgrad.train.loop import CONVERGED
 FEW = 256
 """In tables with at most this many rows, repeated rows are merged and weighted."""
 
+FAR = 1e100
+"""A scaled input further out is taken to be here: the square of 1e200 is infinite."""
+
 
 def in_double(method: Callable[..., Any]) -> Callable[..., Any]:
     """Computes in 64 bits, whatever JAX is set to by its user, which stays as it is."""
 
     @functools.wraps(method)
     def wrapped(*arguments: Any, **keywords: Any) -> Any:
-        model = getattr(arguments[0], "model_", None)
+        model = getattr(arguments[0], "model_", None) if arguments else None
         with (
             compilation_cache.enabled(),
             few_threads(largest(model)),
@@ -200,14 +204,16 @@ class BaseGP(BaseEstimator):
     # Prediction
 
     def _scaled(self, x: np.ndarray) -> np.ndarray:
-        return (x - self.x_mean_) / self.x_scale_
+        with np.errstate(over="ignore"):
+            return np.clip((x - self.x_mean_) / self.x_scale_, -FAR, FAR)
 
     def _standard(self, y: np.ndarray) -> np.ndarray:
         return (y - self.y_mean_) / self.y_scale_
 
     def _inputs(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        table: Any = validate_data(self, X, dtype=np.float64, reset=False)
+        with printable_errors():  # they list names of columns
+            table: Any = validate_data(self, X, dtype=np.float64, reset=False)
         return self._scaled(table)
 
     @in_double

@@ -1,67 +1,57 @@
 """A fitted estimator as a model file, with what is not the model beside it."""
 
 import json
-import math
 from typing import Any
 
 import numpy as np
 
 from natgrad import gp
 from natgrad.envelope import shown
-from natgrad.errors import CorruptFileError, IncompatibleFileError
+from natgrad.errors import (
+    CorruptFileError,
+    FitError,
+    IncompatibleFileError,
+    InputError,
+)
+from natgrad.gp.files import load_with_metadata
+from natgrad.sklearn import agreement, fields
 from natgrad.train.history import History
-
-
-NUMBERS = ("y_mean_", "y_scale_", "elbo_", "fit_seconds_", "n_rows_seen_")
-WHOLE = ("n_iter_", "n_features_in_")
-ARRAYS = ("x_mean_", "x_scale_")
 
 
 def save(estimator: Any, path: Any, metadata: dict[str, Any] | None) -> None:
     """Writes an estimator; a parameter that is an object is left to its model."""
-    plain = {name: _plain(value) for name, value in estimator.get_params().items()}
-    fitted: dict[str, Any] = {name: getattr(estimator, name) for name in NUMBERS}
-    fitted |= {name: int(getattr(estimator, name)) for name in WHOLE}
-    fitted |= {name: getattr(estimator, name).tolist() for name in ARRAYS}
-    fitted |= {"converged_": estimator.converged_, "message_": estimator.message_}
-    fitted["history_"] = estimator.history_.to_dict()
-    for name in ("classes_", "feature_names_in_"):
-        if hasattr(estimator, name):
-            values = getattr(estimator, name)
-            fitted[name] = {"dtype": values.dtype.str, "values": values.tolist()}
+    kind = type(estimator).__name__
+    if kind not in agreement.LIKELIHOODS:
+        raise InputError(
+            f"the estimator is a {kind}, which natgrad.sklearn.load cannot read; save "
+            "its model_ by natgrad.gp.save"
+        )
     described = {
-        "estimator": type(estimator).__name__,
-        "params": plain,
-        "fitted": _finite(fitted),
+        "estimator": kind,
+        "params": {name: _plain(v) for name, v in estimator.get_params().items()},
+        "fitted": _finite(
+            {
+                name: _json(name, getattr(estimator, name))
+                for name in fields.FITTED
+                if hasattr(estimator, name)
+            }
+        ),
         "user": metadata or {},
     }
+    # What was saved can be loaded.
+    agreement.checked(kind, described, estimator.model_)
     gp.save(estimator.model_, path, described)
 
 
 def restore(estimator: Any, model: gp.SparseGP, described: dict[str, Any]) -> Any:
     """An estimator with all that `save` has kept of it."""
-    params, fitted = described["params"], described["fitted"]
-    known = estimator.get_params()
-    given = {name: value for name, value in params.items() if name in known}
+    params, fitted = agreement.checked(type(estimator).__name__, described, model)
     for name in ("likelihood", "kernel"):  # an object, then
-        if given.get(name) is None:
-            given[name] = getattr(model, name)
-    estimator.set_params(**given)
-    for name in (*NUMBERS, "converged_", "message_"):
-        value = fitted[name]
-        setattr(estimator, name, math.nan if value is None else value)
-    for name in WHOLE:
-        setattr(estimator, name, int(fitted[name]))
-    for name in ARRAYS:
-        setattr(estimator, name, np.asarray(fitted[name], float))
-    for name in ("classes_", "feature_names_in_"):
-        if name in fitted:
-            dtype = np.dtype(str(fitted[name]["dtype"]))
-            if dtype.kind == "O" and not all(
-                isinstance(value, str) for value in fitted[name]["values"]
-            ):
-                raise ValueError(f"{name} is {shown(fitted[name])}")
-            setattr(estimator, name, np.asarray(fitted[name]["values"], dtype))
+        if params.get(name) is None:
+            params[name] = getattr(model, name)
+    estimator.set_params(**params)
+    for name, value in fitted.items():
+        setattr(estimator, name, value)
     estimator.history_ = History.from_dict(fitted["history_"])
     estimator._set_model(model)
     return estimator
@@ -69,17 +59,18 @@ def restore(estimator: Any, model: gp.SparseGP, described: dict[str, Any]) -> An
 
 def read(path: Any, kinds: dict[str, type], **options: Any) -> Any:
     """The estimator in a file, of one of some kinds."""
-    described = gp.read_metadata(path)
+    model, described = load_with_metadata(path, **options)
     name = described.get("estimator")
-    if name not in kinds:
+    if not isinstance(name, str) or name not in kinds:
         raise IncompatibleFileError(
             f"{path}: it holds {shown(name)} and not an estimator; natgrad.gp.load "
             "reads models"
         )
-    model = gp.load(path, **options)
     try:
         return restore(kinds[name](), model, described)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except IncompatibleFileError as error:
+        raise IncompatibleFileError(f"{path}: {error}") from None
+    except (InputError, FitError) as error:
         raise CorruptFileError(f"{path}: its estimator is wrong: {error}") from None
 
 
@@ -88,6 +79,15 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     return value if isinstance(value, str | int | float | bool) else None
+
+
+def _json(name: str, value: Any) -> Any:
+    """An attribute as JSON."""
+    if name in fields.LABELS:
+        return {"dtype": value.dtype.str, "values": value.tolist()}
+    if isinstance(value, History):
+        return value.to_dict()
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
 def _finite(value: Any) -> Any:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from natgrad.printable import printable
 from natgrad.train.loop import CONVERGED
 
 
@@ -24,14 +25,14 @@ def rows(estimator: Any) -> list[tuple[str, str]]:
     ]
     if hasattr(estimator, "classes_"):
         table.append(("classes", _elided(map(str, estimator.classes_))))
-    return [
-        *table,
+    table += [
         ("rows", f"{estimator.n_rows_seen_:,g}"),
         ("inducing inputs", f"{estimator.n_inducing_}"),
         ("evidence bound per row", f"{estimator.elbo_:.4f}"),
         ("steps, seconds", f"{estimator.n_iter_}, {estimator.fit_seconds_:.1f}"),
         ("converged", _convergence(estimator)),
     ]
+    return [(printable(name), printable(value)) for name, value in table]
 
 
 def _convergence(estimator: Any) -> str:

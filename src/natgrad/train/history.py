@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from natgrad.errors import CheckpointWarning
+from natgrad.printable import printable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +97,8 @@ class History:
         if not self.records:
             return "History()"
         last = ", ".join(f"{key}={value}" for key, value in self[-1].numbers().items())
-        return f"History({len(self)} records, {self.reason}; last: {last})"
+        reason = printable(self.reason)
+        return f"History({len(self)} records, {reason}; last: {last})"
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as JSON values, for `from_dict`."""

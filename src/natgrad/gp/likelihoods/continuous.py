@@ -133,8 +133,12 @@ class StudentT(AbstractQuadrature):
     dof: float = eqx.field(static=True)
 
     def __init__(self, scale: Any = 1.0, dof: float = 3.0, *, nodes: int = 20):
-        if not dof > 0:
-            raise InputError(f"dof is {dof}; it should be positive")
+        # Beyond it, logarithms of the gamma function lose the digits of the density.
+        if not 0 < dof <= 1e8:
+            raise InputError(
+                f"dof is {dof}; it should be positive and at most 1e8, where it is a "
+                "Gaussian"
+            )
         self.log_scale = as_logs("scale", scale)
         self.dof = float(dof)
         self.nodes = nodes

@@ -103,8 +103,11 @@ class LearnedEdges(AbstractEdges):
 
 def _increasing(edges: Any) -> np.ndarray:
     edges = np.asarray(edges)
-    if edges.ndim != 1 or edges.size == 0 or not (np.diff(edges) > 0).all():
-        raise InputError(f"edges are {edges}; they should be one or more, increasing")
+    is_list = edges.ndim == 1 and edges.size > 0 and np.isfinite(edges).all()
+    if not is_list or not (np.diff(edges) > 0).all():
+        raise InputError(
+            f"edges are {edges}; they should be one or more, finite and increasing"
+        )
     return edges
 
 
