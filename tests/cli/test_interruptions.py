@@ -77,7 +77,7 @@ def broken_off(folder, natgrad, batch, signalled, trained):
 
 def test_ctrl_c_keeps_the_model_and_the_run_can_go_on(folder, broken_off):
     stopped = broken_off["stopped"]
-    assert "natgrad resume stopped goes on" in stopped.err
+    assert "natgrad resume stopped continues it" in stopped.err
     assert 0 < stopped.json["iterations"] < 2000
     before = broken_off["info stopped"].json
     assert before["is_resumable"] and before["message"].startswith("interrupted")
@@ -99,11 +99,11 @@ def test_a_run_that_was_broken_off_ends_where_a_whole_one_does(folder, broken_of
 
 
 def test_a_scheduler_is_obeyed(folder, broken_off):
-    assert "terminated; go on with: natgrad resume stopped" in broken_off["ended"].err
+    assert "terminated; continue with: natgrad resume stopped" in broken_off["ended"].err
     assert not broken_off["ended"].out
     found = broken_off["info ended"]
     assert found.code == 1
-    assert "ended has no model yet, as its training was cut off" in found.err
+    assert "ended has no model yet, as its training was interrupted" in found.err
     steps = [path.name for path in (folder / "ended/checkpoint").iterdir()]
     assert any(map(str.isdecimal, steps))
 

@@ -16,26 +16,33 @@ NUMBERS = ("y_mean_", "y_scale_", "elbo_", "fit_seconds_", "n_rows_seen_")
 WHOLE = ("n_iter_", "n_features_in_")
 ARRAYS = ("x_mean_", "x_scale_")
 
+RECORDS = 1000
+"""How many records of a history a file keeps: with all, a long run would not fit."""
+
 
 def save(estimator: Any, path: Any, metadata: dict[str, Any] | None) -> None:
     """Writes an estimator; a parameter that is an object is left to its model."""
+    gp.save(estimator.model_, path, described(estimator, metadata))
+
+
+def described(estimator: Any, metadata: dict[str, Any] | None) -> dict[str, Any]:
+    """All that a file holds of an estimator, except its model."""
     plain = {name: _plain(value) for name, value in estimator.get_params().items()}
     fitted: dict[str, Any] = {name: getattr(estimator, name) for name in NUMBERS}
     fitted |= {name: int(getattr(estimator, name)) for name in WHOLE}
     fitted |= {name: getattr(estimator, name).tolist() for name in ARRAYS}
     fitted |= {"converged_": estimator.converged_, "message_": estimator.message_}
-    fitted["history_"] = estimator.history_.to_dict()
+    fitted["history_"] = estimator.history_.thinned(RECORDS).to_dict()
     for name in ("classes_", "feature_names_in_"):
         if hasattr(estimator, name):
             values = getattr(estimator, name)
             fitted[name] = {"dtype": values.dtype.str, "values": values.tolist()}
-    described = {
+    return {
         "estimator": type(estimator).__name__,
         "params": plain,
         "fitted": _finite(fitted),
         "user": metadata or {},
     }
-    gp.save(estimator.model_, path, described)
 
 
 def restore(estimator: Any, model: gp.SparseGP, described: dict[str, Any]) -> Any:

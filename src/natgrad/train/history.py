@@ -98,6 +98,14 @@ class History:
         last = ", ".join(f"{key}={value}" for key, value in self[-1].numbers().items())
         return f"History({len(self)} records, {self.reason}; last: {last})"
 
+    def thinned(self, most: int) -> "History":
+        """The same with at most so many records, evenly spread, the last among them."""
+        history = History()
+        history.reason = self.reason
+        stride = max(1, math.ceil(len(self) / most))
+        history.records = self.records[::-1][::stride][::-1]
+        return history
+
     def to_dict(self) -> dict[str, Any]:
         """All of it as JSON values, for `from_dict`."""
         return {
