@@ -47,6 +47,12 @@ def broken_off(folder, natgrad, batch, signalled, trained):
     shutil.copytree(folder / "stopped", folder / "ended")
     stopped = signalled("resume stopped --json", history, signal.SIGINT, 130)
 
+    shutil.copytree(folder / "model", folder / "replaced")
+    history = folder / "replaced" / "replacement" / "history.jsonl"
+    forced = f"{LONG} --out replaced --force --json"
+    kept = signalled(forced, history, signal.SIGINT, 130)
+    shutil.copytree(folder / "replaced", folder / "kept")
+
     # From here on no file may grow beyond so many bytes.
     full = natgrad(f"{SHORT} --out full", code=1, file_size=1500)
     assert not (folder / "full" / "model.natgrad").exists()
@@ -62,6 +68,10 @@ def broken_off(folder, natgrad, batch, signalled, trained):
         "train stopped": f"{LONG} --out stopped",
         "train whole": "train --config stopped/run.toml --out whole --json",
         "resume": "resume stopped --json",
+        "info kept": "info kept --json",
+        "train kept": f"{LONG} --out kept",
+        "resume kept": "resume kept --json",
+        "train forced": forced,
         "predict resumed": "predict stopped houses.csv --out stopped.csv",
         "predict whole": "predict whole houses.csv --out whole.csv",
         "resume full": "resume full --json",
@@ -72,7 +82,7 @@ def broken_off(folder, natgrad, batch, signalled, trained):
         "info sold": "info sold --json",
     }
     said = dict(zip(commands, batch(*commands.values()), strict=True))
-    return said | {"ended": ended, "stopped": stopped, "full": full}
+    return said | {"ended": ended, "stopped": stopped, "kept": kept, "full": full}
 
 
 def test_ctrl_c_keeps_the_model_and_the_run_can_go_on(folder, broken_off):
@@ -98,8 +108,37 @@ def test_a_run_that_was_broken_off_ends_where_a_whole_one_does(folder, broken_of
     assert not (folder / "stopped" / "checkpoint").exists()
 
 
+def test_an_old_model_stays_until_the_new_one_is_complete(folder, broken_off):
+    kept = broken_off["kept"]
+    assert "replaced keeps its old model until the new one is complete" in kept.err
+    assert "replaced keeps the old one; natgrad resume replaced cont" in kept.err
+    assert 0 < kept.json["iterations"] < 2000
+    assert kept.json["model"] == "replaced/replacement/model.natgrad"
+    before = broken_off["info kept"].json
+    assert before["is_resumable"] and before["bytes"] == (
+        (folder / "model" / "model.natgrad").stat().st_size
+    )
+    assert "natgrad resume kept continues it" in broken_off["train kept"].err
+
+
+def test_a_replacement_is_continued_by_resume_and_by_the_same_command(
+    folder, broken_off
+):
+    whole = broken_off["train whole"].json
+    for name, out in {"resume kept": "kept", "train forced": "replaced"}.items():
+        said = broken_off[name]
+        assert "continuing from step" in said.err
+        assert said.json["model"] == f"{out}/model.natgrad"
+        for key in ("iterations", "bound_per_row"):
+            assert said.json[key] == whole[key]
+        names = {path.name for path in (folder / out).iterdir()}
+        assert names == {"model.natgrad", "run.toml", "history.jsonl"}
+
+
 def test_a_scheduler_is_obeyed(folder, broken_off):
-    assert "terminated; continue with: natgrad resume stopped" in broken_off["ended"].err
+    assert (
+        "terminated; continue with: natgrad resume stopped" in broken_off["ended"].err
+    )
     assert not broken_off["ended"].out
     found = broken_off["info ended"]
     assert found.code == 1
