@@ -171,7 +171,7 @@ def run() -> None:
         f"of {kills}. {time.time() - begun:.0f} s.\n"
     )
     print(report)
-    if kills >= 100:
+    if kills >= 20:
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / "replacements.md").write_text(
             f"`python experiments/replacements.py --kills {kills}`\n\n{report}"
