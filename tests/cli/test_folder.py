@@ -1,9 +1,11 @@
 """What the command line makes of what a folder has of a run."""
 
+import dataclasses
+
 import pytest
 
 from natgrad.cli import training
-from natgrad.cli.folder import CHECKPOINT, MODEL, RUN
+from natgrad.cli.folder import CHECKPOINT, MODEL, REPLACEMENT, RUN
 from natgrad.runs import Run, dumps
 
 
@@ -28,3 +30,42 @@ def test_a_run_that_was_interrupted_goes_on_and_one_that_ended_does_not(
     (out / CHECKPOINT).rmdir()
     assert train() == 0 and len(continued) == 1
     assert "has a model, and its run has ended" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("states", "where", "is_resumed"),
+    [
+        ({}, "", False),
+        ({"": "model"}, REPLACEMENT, False),
+        ({"": "same"}, "", True),
+        ({"": "other"}, REPLACEMENT, False),
+        ({"": "model", REPLACEMENT: "same"}, REPLACEMENT, True),
+        ({"": "model", REPLACEMENT: "other"}, REPLACEMENT, False),
+        ({"": "other", REPLACEMENT: "same"}, REPLACEMENT, True),
+    ],
+)
+def test_force_continues_the_same_run_and_puts_no_other_in_the_place_of_a_model(
+    states, where, is_resumed, tmp_path, monkeypatch
+):
+    (tmp_path / "a.csv").write_text("x,y\n1,0.5\n2,1.5\n3,7.25\n")
+    run, out, seen = Run(str(tmp_path / "a.csv"), "y"), tmp_path / "out", []
+    # How a run learns is not of interest here, but where it does.
+    monkeypatch.setattr(
+        training, "_fit", lambda _, place, *__, is_resumed: seen.append(place) or 0
+    )
+    prepared = training.prepare(run).run
+    other = dataclasses.replace(prepared, seed=7)
+    for place, state in states.items():
+        begun = prepared if state == "same" else other
+        (out / place).mkdir(parents=True, exist_ok=True)
+        (out / place / RUN).write_text(dumps(begun))
+        if state == "model":
+            (out / place / MODEL).touch()
+        else:
+            (out / place / CHECKPOINT / "5").mkdir(parents=True)
+    training.train(run, out, is_forced=True, is_resumed=False, is_json=False)
+    assert seen == [out / where]
+    assert (out / where / CHECKPOINT / "5").exists() == is_resumed
+    assert dumps(prepared) == (out / where / RUN).read_text()
+    assert (out / MODEL).exists() == (states.get("") == "model")
+    assert (out / CHECKPOINT).exists() == (states.get("") in ("same", "other"))

@@ -16,7 +16,7 @@ from natgrad.sklearn import files
 
 def wide(columns, length):
     """A table of text, of 100 values of so many characters to a column."""
-    text = [f"{value:0{length}d}" for value in range(100)]
+    text = [f"v{value:0{length}d}" for value in range(100)]
     rows = [",".join([*[word] * columns, str(row)]) for row, word in enumerate(text)]
     return "\n".join([",".join([*"abcdef"[:columns], "y"]), *rows])
 
