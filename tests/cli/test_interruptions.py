@@ -47,11 +47,9 @@ def broken_off(folder, natgrad, batch, signalled, trained):
     shutil.copytree(folder / "stopped", folder / "ended")
     stopped = signalled("resume stopped --json", history, signal.SIGINT, 130)
 
-    shutil.copytree(folder / "model", folder / "replaced")
-    history = folder / "replaced" / "replacement" / "history.jsonl"
-    forced = f"{LONG} --out replaced --force --json"
-    kept = signalled(forced, history, signal.SIGINT, 130)
-    shutil.copytree(folder / "replaced", folder / "kept")
+    shutil.copytree(folder / "model", folder / "kept")
+    history = folder / "kept" / "replacement" / "history.jsonl"
+    kept = signalled(f"{LONG} --out kept --force --json", history, signal.SIGINT, 130)
 
     # From here on no file may grow beyond so many bytes.
     full = natgrad(f"{SHORT} --out full", code=1, file_size=1500)
@@ -71,7 +69,6 @@ def broken_off(folder, natgrad, batch, signalled, trained):
         "info kept": "info kept --json",
         "train kept": f"{LONG} --out kept",
         "resume kept": "resume kept --json",
-        "train forced": forced,
         "predict resumed": "predict stopped houses.csv --out stopped.csv",
         "predict whole": "predict whole houses.csv --out whole.csv",
         "resume full": "resume full --json",
@@ -110,10 +107,10 @@ def test_a_run_that_was_broken_off_ends_where_a_whole_one_does(folder, broken_of
 
 def test_an_old_model_stays_until_the_new_one_is_complete(folder, broken_off):
     kept = broken_off["kept"]
-    assert "replaced keeps its old model until the new one is complete" in kept.err
-    assert "replaced keeps the old one; natgrad resume replaced cont" in kept.err
+    assert "kept keeps its old model until the new one is complete" in kept.err
+    assert "kept keeps the old one; natgrad resume kept continues it" in kept.err
     assert 0 < kept.json["iterations"] < 2000
-    assert kept.json["model"] == "replaced/replacement/model.natgrad"
+    assert kept.json["model"] == "kept/replacement/model.natgrad"
     before = broken_off["info kept"].json
     assert before["is_resumable"] and before["bytes"] == (
         (folder / "model" / "model.natgrad").stat().st_size
@@ -121,18 +118,14 @@ def test_an_old_model_stays_until_the_new_one_is_complete(folder, broken_off):
     assert "natgrad resume kept continues it" in broken_off["train kept"].err
 
 
-def test_a_replacement_is_continued_by_resume_and_by_the_same_command(
-    folder, broken_off
-):
-    whole = broken_off["train whole"].json
-    for name, out in {"resume kept": "kept", "train forced": "replaced"}.items():
-        said = broken_off[name]
-        assert "continuing from step" in said.err
-        assert said.json["model"] == f"{out}/model.natgrad"
-        for key in ("iterations", "bound_per_row"):
-            assert said.json[key] == whole[key]
-        names = {path.name for path in (folder / out).iterdir()}
-        assert names == {"model.natgrad", "run.toml", "history.jsonl"}
+def test_a_replacement_that_is_resumed_ends_where_a_whole_run_does(folder, broken_off):
+    resumed, whole = broken_off["resume kept"], broken_off["train whole"]
+    assert "continuing from step" in resumed.err
+    assert resumed.json["model"] == "kept/model.natgrad"
+    for key in ("iterations", "bound_per_row"):
+        assert resumed.json[key] == whole.json[key]
+    names = {path.name for path in (folder / "kept").iterdir()}
+    assert names == {"model.natgrad", "run.toml", "history.jsonl"}
 
 
 def test_a_scheduler_is_obeyed(folder, broken_off):
