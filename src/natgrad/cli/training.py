@@ -79,7 +79,7 @@ def _begin(run: Run, place: Path, out: Path, is_json: bool) -> int:
     if is_first and is_same:
         _say_from_where(place)
     elif is_first:
-        _make(place, prepared)
+        _make(place, out, prepared)
     return _fit(prepared, place, out, is_json, is_resumed=is_same)
 
 
@@ -160,10 +160,10 @@ def _found(place: Path) -> str:
     return ENDED if (place / MODEL).is_file() else NOTHING
 
 
-def _make(place: Path, prepared: Prepared) -> None:
+def _make(place: Path, out: Path, prepared: Prepared) -> None:
     """Makes a folder that of a run which begins."""
     try:
-        if place.name == REPLACEMENT:
+        if place != out:
             drop(place)
         place.mkdir(parents=True, exist_ok=True)
         drop(place / CHECKPOINT)
@@ -282,7 +282,7 @@ def _say_what_stays(prepared: Prepared, place: Path, out: Path) -> None:
     if steps_in(checkpoint):
         say(f"the last checkpoint stays; to continue from it: natgrad resume {out}")
     else:
-        drop(checkpoint)
+        drop(checkpoint if place == out else place)
 
 
 def _inducing_of(checkpoint: Path) -> int | None:
