@@ -1,7 +1,7 @@
 """Kills `natgrad train --force` with -9 at random moments, over an old model.
 
     python experiments/replacements.py --kills 100            # results/replacements.md
-    python experiments/replacements.py --kills 2              # as the tests do
+    python experiments/replacements.py --kills 1              # as the tests do
 
 A folder has an old model. The command that replaces it is killed, in turns, at any
 moment of a run and when the new model is being saved and put in its place. After each
