@@ -97,7 +97,7 @@ def kill_at_random(process, out: Path, kind: str, seconds: float, rng) -> str | 
         draft = place / f".{folders.MODEL}.tmp"
         while process.is_alive() and not draft.exists() and not finished.exists():
             time.sleep(0.0002)
-        time.sleep(rng.uniform(0, 0.02))
+        time.sleep(rng.uniform(0, 0.005))
     if not process.is_alive():
         process.join()
         return None
