@@ -360,13 +360,13 @@ MUTATIONS = (
     ),
     Mutation(
         "cli/training.py",
-        """    if (out / CHECKPOINT).is_dir():
+        """    if (place / CHECKPOINT).is_dir():
         return BEGUN
-    return ENDED if (out / MODEL).is_file() else NOTHING
+    return ENDED if (place / MODEL).is_file() else NOTHING
 """,
-        """    if (out / MODEL).is_file():
+        """    if (place / MODEL).is_file():
         return ENDED
-    return BEGUN if (out / CHECKPOINT).is_dir() else NOTHING
+    return BEGUN if (place / CHECKPOINT).is_dir() else NOTHING
 """,
         "a run that was interrupted and has a model is not resumed",
         "cli/test_folder.py",

@@ -44,7 +44,8 @@ MAGIC = b"\x89NGM\r\n\x1a\n"
 VERSION = 1
 MAX_BYTES = 2**30
 """What a file may have, unless its reader says otherwise."""
-MAX_JSON = 2**20
+MAX_JSON, MAX_HEADER = 2**22, 2**20
+"""Bytes of the JSON, and of the header of the arrays."""
 MAX_ARRAYS = 4096
 MAX_DEPTH = 256
 
@@ -173,7 +174,7 @@ def _block(arrays: Mapping[str, np.ndarray]) -> bytes:
             for name, array in arrays.items()
         }
     )
-    if int.from_bytes(block[:8], "little") > MAX_JSON:
+    if int.from_bytes(block[:8], "little") > MAX_HEADER:
         raise InputError(f"the names of {len(arrays)} arrays are too long for a file")
     return block
 
@@ -329,10 +330,10 @@ def _real(text: str) -> float:
 
 def _arrays(block: memoryview) -> dict[str, np.ndarray]:
     length = int.from_bytes(block[:8], "little")
-    if len(block) < 8 or length > min(MAX_JSON, len(block) - 8):
+    if len(block) < 8 or length > min(MAX_HEADER, len(block) - 8):
         raise CorruptFileError(
             f"the header of its arrays would have {length} bytes, in a block of "
-            f"{len(block)}; at most {MAX_JSON} are allowed"
+            f"{len(block)}; at most {MAX_HEADER} are allowed"
         )
     header = _parsed(bytes(block[8 : 8 + length]), "the header of its arrays")
     if len(header) > MAX_ARRAYS:

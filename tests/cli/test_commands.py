@@ -118,7 +118,7 @@ def test_the_machine_is_examined(used):
         ("kernel", 1, "kernel is 'matern'; it should be one of 'matern12'"),
         ("wrong key", 1, "wrong.toml: there is no [model] key 'likelyhood'"),
         ("again", 1, "model has a model already; --force replaces it"),
-        ("resume", 1, "model has no checkpoint to go on from: its run has ended"),
+        ("resume", 1, "model has no checkpoint to continue from: its run has ended"),
         ("out is a file", 2, "'houses.csv' is a file"),
         ("quantiles", 2, "--quantiles is '5,95'"),
         ("usage", 2, "--target is missing"),

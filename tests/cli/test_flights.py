@@ -54,7 +54,7 @@ def test_the_page_on_flights(steps, shell, tmp_path):
     assert not (tmp_path / "model" / "model.natgrad").exists()
     history = (tmp_path / "model" / "history.jsonl").read_text().splitlines()
     _, said = shell(tmp_path, again)
-    assert "going on from step" in said
+    assert "continuing from step" in said
     assert len(history) < len(
         (tmp_path / "model" / "history.jsonl").read_text().splitlines()
     )

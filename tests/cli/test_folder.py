@@ -1,5 +1,6 @@
 """What the command line makes of what a folder has of a run."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from natgrad import envelope
 from natgrad.cli import training
 from natgrad.cli.common import table
-from natgrad.cli.folder import CHECKPOINT, MODEL, RUN, open_model
+from natgrad.cli.folder import CHECKPOINT, MODEL, REPLACEMENT, RUN, open_model
 from natgrad.errors import CorruptFileError
 from natgrad.runs import Run, dumps
 from tests.references.estimator_v1 import make
@@ -18,8 +19,10 @@ def test_a_run_that_was_interrupted_goes_on_and_one_that_ended_does_not(
     has_model, tmp_path, monkeypatch, capsys
 ):
     run, out = Run(str(tmp_path / "a.csv"), "y"), tmp_path / "out"
-    went_on = []
-    monkeypatch.setattr(training, "_go_on", lambda *given: went_on.append(given) or 0)
+    continued = []
+    monkeypatch.setattr(
+        training, "_continue", lambda *given: continued.append(given) or 0
+    )
     (out / CHECKPOINT).mkdir(parents=True)
     (out / RUN).write_text(dumps(run))
     if has_model:
@@ -27,10 +30,10 @@ def test_a_run_that_was_interrupted_goes_on_and_one_that_ended_does_not(
     train = lambda: training.train(
         run, out, is_forced=False, is_resumed=True, is_json=False
     )
-    assert train() == 0 and went_on == [(out, False)]
+    assert train() == 0 and continued == [(out, out, False)]
     (out / MODEL).touch()
     (out / CHECKPOINT).rmdir()
-    assert train() == 0 and len(went_on) == 1
+    assert train() == 0 and len(continued) == 1
     assert "has a model, and its run has ended" in capsys.readouterr().err
 
 
@@ -58,3 +61,42 @@ def test_a_model_that_is_not_what_it_says_is_refused(tmp_path):
 def test_what_is_said_has_no_control_characters():
     assert "\x1b" not in table({"target": "\x1b[31mprice"})
     assert table({"a": "b\nc"}) == "a  b\nc"
+
+
+@pytest.mark.parametrize(
+    ("states", "where", "is_resumed"),
+    [
+        ({}, "", False),
+        ({"": "model"}, REPLACEMENT, False),
+        ({"": "same"}, "", True),
+        ({"": "other"}, REPLACEMENT, False),
+        ({"": "model", REPLACEMENT: "same"}, REPLACEMENT, True),
+        ({"": "model", REPLACEMENT: "other"}, REPLACEMENT, False),
+        ({"": "other", REPLACEMENT: "same"}, REPLACEMENT, True),
+    ],
+)
+def test_force_continues_the_same_run_and_puts_no_other_in_the_place_of_a_model(
+    states, where, is_resumed, tmp_path, monkeypatch
+):
+    (tmp_path / "a.csv").write_text("x,y\n1,0.5\n2,1.5\n3,7.25\n")
+    run, out, seen = Run(str(tmp_path / "a.csv"), "y"), tmp_path / "out", []
+    # How a run learns is not of interest here, but where it does.
+    monkeypatch.setattr(
+        training, "_fit", lambda _, place, *__, is_resumed: seen.append(place) or 0
+    )
+    prepared = training.prepare(run).run
+    other = dataclasses.replace(prepared, seed=7)
+    for place, state in states.items():
+        begun = prepared if state == "same" else other
+        (out / place).mkdir(parents=True, exist_ok=True)
+        (out / place / RUN).write_text(dumps(begun))
+        if state == "model":
+            (out / place / MODEL).touch()
+        else:
+            (out / place / CHECKPOINT / "5").mkdir(parents=True)
+    training.train(run, out, is_forced=True, is_resumed=False, is_json=False)
+    assert seen == [out / where]
+    assert (out / where / CHECKPOINT / "5").exists() == is_resumed
+    assert dumps(prepared) == (out / where / RUN).read_text()
+    assert (out / MODEL).exists() == (states.get("") == "model")
+    assert (out / CHECKPOINT).exists() == (states.get("") in ("same", "other"))

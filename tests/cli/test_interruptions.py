@@ -47,6 +47,10 @@ def broken_off(folder, natgrad, batch, signalled, trained):
     shutil.copytree(folder / "stopped", folder / "ended")
     stopped = signalled("resume stopped --json", history, signal.SIGINT, 130)
 
+    shutil.copytree(folder / "model", folder / "kept")
+    history = folder / "kept" / "replacement" / "history.jsonl"
+    kept = signalled(f"{LONG} --out kept --force --json", history, signal.SIGINT, 130)
+
     # From here on no file may grow beyond so many bytes.
     full = natgrad(f"{SHORT} --out full", code=1, file_size=1500)
     assert not (folder / "full" / "model.natgrad").exists()
@@ -62,6 +66,9 @@ def broken_off(folder, natgrad, batch, signalled, trained):
         "train stopped": f"{LONG} --out stopped",
         "train whole": "train --config stopped/run.toml --out whole --json",
         "resume": "resume stopped --json",
+        "info kept": "info kept --json",
+        "train kept": f"{LONG} --out kept",
+        "resume kept": "resume kept --json",
         "predict resumed": "predict stopped houses.csv --out stopped.csv",
         "predict whole": "predict whole houses.csv --out whole.csv",
         "resume full": "resume full --json",
@@ -72,12 +79,12 @@ def broken_off(folder, natgrad, batch, signalled, trained):
         "info sold": "info sold --json",
     }
     said = dict(zip(commands, batch(*commands.values()), strict=True))
-    return said | {"ended": ended, "stopped": stopped, "full": full}
+    return said | {"ended": ended, "stopped": stopped, "kept": kept, "full": full}
 
 
 def test_ctrl_c_keeps_the_model_and_the_run_can_go_on(folder, broken_off):
     stopped = broken_off["stopped"]
-    assert "natgrad resume stopped goes on" in stopped.err
+    assert "natgrad resume stopped continues it" in stopped.err
     assert 0 < stopped.json["iterations"] < 2000
     before = broken_off["info stopped"].json
     assert before["is_resumable"] and before["message"].startswith("interrupted")
@@ -98,12 +105,37 @@ def test_a_run_that_was_broken_off_ends_where_a_whole_one_does(folder, broken_of
     assert not (folder / "stopped" / "checkpoint").exists()
 
 
+def test_an_old_model_stays_until_the_new_one_is_complete(folder, broken_off):
+    kept = broken_off["kept"]
+    assert "kept keeps its old model until the new one is complete" in kept.err
+    assert "kept keeps the old one; natgrad resume kept continues it" in kept.err
+    assert 0 < kept.json["iterations"] < 2000
+    assert kept.json["model"] == "kept/replacement/model.natgrad"
+    before = broken_off["info kept"].json
+    assert before["is_resumable"] and before["bytes"] == (
+        (folder / "model" / "model.natgrad").stat().st_size
+    )
+    assert "natgrad resume kept continues it" in broken_off["train kept"].err
+
+
+def test_a_replacement_that_is_resumed_ends_where_a_whole_run_does(folder, broken_off):
+    resumed, whole = broken_off["resume kept"], broken_off["train whole"]
+    assert "continuing from step" in resumed.err
+    assert resumed.json["model"] == "kept/model.natgrad"
+    for key in ("iterations", "bound_per_row"):
+        assert resumed.json[key] == whole.json[key]
+    names = {path.name for path in (folder / "kept").iterdir()}
+    assert names == {"model.natgrad", "run.toml", "history.jsonl"}
+
+
 def test_a_scheduler_is_obeyed(folder, broken_off):
-    assert "terminated; go on with: natgrad resume stopped" in broken_off["ended"].err
+    assert (
+        "terminated; continue with: natgrad resume stopped" in broken_off["ended"].err
+    )
     assert not broken_off["ended"].out
     found = broken_off["info ended"]
     assert found.code == 1
-    assert "ended has no model yet, as its training was cut off" in found.err
+    assert "ended has no model yet, as its training was interrupted" in found.err
     steps = [path.name for path in (folder / "ended/checkpoint").iterdir()]
     assert any(map(str.isdecimal, steps))
 

@@ -93,7 +93,11 @@ def cli() -> None:
 @click.option("--batch-size", type=int, help="Rows to a step.  [256; a lake: 1024]")
 @click.option("--seed", type=int, help="What random numbers begin with.  [0]")
 @click.option("--config", type=DATA, help="A run.toml: all that is not given here.")
-@click.option("--force", is_flag=True, help="Replace the model in the folder.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Replace the model in the folder, once the new one is complete.",
+)
 @click.option(
     "--resume",
     "is_resumed",
@@ -118,7 +122,7 @@ def train(
     Parquet files or a pattern, such as 'lake/*.parquet', whose rows are read as they
     are needed. Numbers are inputs as they are, strings are categories. The folder gets
     model.natgrad, run.toml (how it was made, for --config) and history.jsonl. Ctrl-C
-    ends the training and keeps the model so far; `natgrad resume` goes on.
+    ends the training and keeps the model so far; `natgrad resume` continues it.
 
     Started as several processes, by Slurm or by whatever sets NATGRAD_NUM_PROCESSES,
     it trains on all of them.

@@ -16,7 +16,9 @@ from natgrad.errors import CorruptFileError, InputError
 
 
 MODEL, RUN, HISTORY = "model.natgrad", "run.toml", "history.jsonl"
-CHECKPOINT = "checkpoint"
+CHECKPOINT, SCAN = "checkpoint", "scan.npz"
+REPLACEMENT = "replacement"
+"""Where a run works whose model is to take the place of the one in the folder."""
 
 
 class Opened(NamedTuple):
@@ -65,12 +67,18 @@ def model_file(path: str | os.PathLike[str]) -> Path:
         raise InputError(f"{path} does not exist; it should be what train --out made")
     if (path / MODEL).is_file():
         return path / MODEL
-    if (path / CHECKPOINT).is_dir():
+    if is_resumable(path):
         raise InputError(
-            f"{path} has no model yet, as its training was cut off; go on with "
+            f"{path} has no model yet, as its training was interrupted; continue with "
             f"natgrad resume {path}"
         )
     raise InputError(f"{path} has no {MODEL}; it should be what train --out made")
+
+
+def is_resumable(folder: Path) -> bool:
+    """Whether a folder has a run that was interrupted."""
+    places = (folder, folder / REPLACEMENT)
+    return any((place / CHECKPOINT).is_dir() for place in places)
 
 
 def open_model(path: str | os.PathLike[str]) -> Opened:

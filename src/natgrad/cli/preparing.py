@@ -27,7 +27,7 @@ class Prepared(NamedTuple):
     """A run whose every choice is made, and what it is trained on.
 
     `learn` has an estimator learn from the data; `keep` writes what a resumed run needs
-    beside it to a folder.
+    beside it to a folder. `classes` are those of the target, if it has any.
     """
 
     run: Run
@@ -36,6 +36,7 @@ class Prepared(NamedTuple):
     learn: Callable[..., Any]
     keep: Callable[[Path], None] = lambda folder: None
     is_lake: bool = False
+    classes: np.ndarray | None = None
 
 
 def prepare_table(run: Run) -> Prepared:
@@ -57,9 +58,10 @@ def prepare_table(run: Run) -> Prepared:
         if not is_whole.all():
             say(f"{(~is_whole).sum():,} of {len(y):,} rows have a null: left out")
         y = y[is_whole]
-        likelihood = likelihood_of(y, run)
+        likelihood, classes = likelihood_of(y, run), None
         if likelihood not in runs.REGRESSION:
             y = as_labels(y)
+            classes = np.unique(y)
     with Path(path).open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     run = dataclasses.replace(
@@ -72,7 +74,7 @@ def prepare_table(run: Run) -> Prepared:
     )
     x = framed(encoded.x[is_whole], schema)
     learn = lambda estimator, **options: estimator._fit(x, y, **options)
-    return Prepared(run, schema, len(y), learn)
+    return Prepared(run, schema, len(y), learn, classes=classes)
 
 
 def likelihood_of(y: np.ndarray, run: Run) -> str:

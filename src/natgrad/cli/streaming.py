@@ -12,7 +12,7 @@ import numpy as np
 
 from natgrad import distributed, runs
 from natgrad.cli.common import say
-from natgrad.cli.folder import absolute
+from natgrad.cli.folder import SCAN, absolute
 from natgrad.cli.preparing import Prepared, all_inputs, likelihood_of
 from natgrad.cli.targets import as_labels
 from natgrad.data import tables
@@ -24,9 +24,6 @@ from natgrad.runs import Run
 
 
 BATCH, SHARDS = 1024, 8
-
-SCAN = "scan.npz"
-"""What a pass over the lake has found, so that a resumed run need not repeat it."""
 
 
 def prepare_lake(run: Run, folder: Path | None) -> Prepared:
@@ -81,7 +78,7 @@ def prepare_lake(run: Run, folder: Path | None) -> Prepared:
         with tables.replacing(folder / SCAN) as draft, draft.open("wb") as file:
             np.savez(file, *[np.frombuffer(part, np.uint8) for part in parts])
 
-    return Prepared(run, found.schema, found.whole, learn, keep, is_lake=True)
+    return Prepared(run, found.schema, found.whole, learn, keep, True, classes)
 
 
 def _shards(processes: int, groups: int) -> int:

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import shutil
 from importlib import util
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,15 @@ from natgrad.cli.folder import (
     CHECKPOINT,
     HISTORY,
     MODEL,
+    REPLACEMENT,
     RUN,
     absolute,
     located,
 )
 from natgrad.cli.preparing import Prepared, prepare_table
-from natgrad.cli.streaming import SCAN, prepare_lake
+from natgrad.cli.replacing import drop, finish, in_use, is_taken, working
+from natgrad.cli.saving import beside, check_can_be_saved
+from natgrad.cli.streaming import prepare_lake
 from natgrad.data import tables
 from natgrad.data.lake import is_lake
 from natgrad.errors import CheckpointError, InputError
@@ -34,49 +36,86 @@ NOTHING, BEGUN, ENDED = "nothing", "begun", "ended"
 def train(run: Run, out: Path, is_forced: bool, is_resumed: bool, is_json: bool) -> int:
     """Trains a model into a folder, and gives the code to exit with."""
     is_first = join()
+    if is_first and out.exists() and not out.is_dir():
+        raise InputError(f"{out} is a file; --out should be a folder")
     # Of several processes the first decides, since only it writes to the folder.
-    found = distributed.exchange(_found(out).encode())[0].decode()
-    if is_resumed and found != NOTHING:
-        _check_same(run, _run_of(out), out)
-    if is_resumed and found == ENDED:
-        say(f"{out} has a model, and its run has ended")
-        return 0
-    if is_resumed and found == BEGUN:
-        return _go_on(out, is_json)
-    if is_first:
-        _check_free(out, is_forced)
-    prepared = prepare(run)
-    if run.sha256 not in (None, prepared.run.sha256):
-        say(f"{run.data} has changed since the run was written, by its SHA-256")
-    if is_first:
-        _begin(out, prepared)
-    return _fit(prepared, out, is_json, is_resumed=False)
+    with in_use(out) if is_first else contextlib.nullcontext():
+        place = _place(out)
+        found = _agreed(_found(place))
+        if is_resumed and found != NOTHING:
+            _check_same(run, _run_of(place), out)
+        if is_resumed and found == ENDED:
+            say(f"{out} has a model, and its run has ended")
+            return 0
+        if is_resumed and found == BEGUN:
+            return _continue(place, out, is_json)
+        if is_first and not is_forced:
+            _check_free(out)
+        return _begin(run, place, out, is_json)
 
 
 def resume(folder: Path, is_json: bool) -> int:
-    """Goes on with a run that was interrupted, from its last checkpoint."""
-    join()
-    return _go_on(folder, is_json)
+    """Continues a run that was interrupted, from its last checkpoint."""
+    is_first = join()
+    if is_first and not folder.is_dir():
+        raise InputError(f"{folder} has no {RUN}; it should be what train --out made")
+    with in_use(folder) if is_first else contextlib.nullcontext():
+        return _continue(_place(folder), folder, is_json)
 
 
-def _go_on(folder: Path, is_json: bool) -> int:
-    run, is_first = _run_of(folder), distributed.place().process == 0
-    if is_first and not (folder / CHECKPOINT).is_dir():
-        done = "its run has ended" if (folder / MODEL).is_file() else "none was made"
+def _begin(run: Run, place: Path, out: Path, is_json: bool) -> int:
+    """Begins a run; one that was interrupted is continued, if it is the same.
+
+    It ends where a new one would, and sooner.
+    """
+    is_first = distributed.place().process == 0
+    prepared = prepare(run)
+    check_can_be_saved(make_estimator(prepared.run), prepared)
+    if run.sha256 not in (None, prepared.run.sha256):
+        say(f"{run.data} has changed since the run was written, by its SHA-256")
+    is_same = _agreed("yes" if _is_begun(place, prepared.run) else "no") == "yes"
+    if not is_same:
+        place = out / _agreed(REPLACEMENT if is_taken(out) else "")
+    if is_first and is_same:
+        _say_from_where(place)
+    elif is_first:
+        _make(place, out, prepared)
+    return _fit(prepared, place, out, is_json, is_resumed=is_same)
+
+
+def _continue(place: Path, out: Path, is_json: bool) -> int:
+    run, is_first = _run_of(place), distributed.place().process == 0
+    if is_first and not (place / CHECKPOINT).is_dir():
+        done = "its run has ended" if (place / MODEL).is_file() else "none was made"
         raise InputError(
-            f"{folder} has no checkpoint to go on from: {done}; to train anew: natgrad "
-            f"train --config {folder / RUN} --out {folder} --force"
+            f"{out} has no checkpoint to continue from: {done}; to train anew: natgrad "
+            f"train --config {out / RUN} --out {out} --force"
         )
     if is_first:
-        steps = steps_in(folder / CHECKPOINT)
-        say(f"going on from step {max(steps):,}" if steps else "beginning again")
-    prepared = prepare(run, folder)
+        _say_from_where(place)
+    prepared = prepare(run, place)
+    check_can_be_saved(make_estimator(prepared.run), prepared)
     if run.sha256 not in (None, prepared.run.sha256):
         raise InputError(
             f"{run.data} is not what it was when the run began, by its SHA-256; put it "
-            "back, or train anew"
+            "back, or train anew with --force"
         )
-    return _fit(prepared, folder, is_json, is_resumed=True)
+    return _fit(prepared, place, out, is_json, is_resumed=True)
+
+
+def _agreed(word: str) -> str:
+    """What the first process says, in all of them."""
+    return distributed.exchange(word.encode())[0].decode()
+
+
+def _place(out: Path) -> Path:
+    """Where the run of a folder is, as the first process sees it."""
+    return out / _agreed(str(working(out).relative_to(out)))
+
+
+def _say_from_where(place: Path) -> None:
+    steps = steps_in(place / CHECKPOINT)
+    say(f"continuing from step {max(steps):,}" if steps else "beginning again")
 
 
 def _run_of(folder: Path) -> Run:
@@ -88,7 +127,16 @@ def _run_of(folder: Path) -> Run:
                 f"{folder} has no {RUN}; it should be what train --out made"
             )
         text = runs.dumps(runs.read(folder / RUN))
-    return runs.loads(distributed.exchange(text.encode())[0].decode())
+    return runs.loads(_agreed(text))
+
+
+def _is_begun(place: Path, run: Run) -> bool:
+    """Whether a folder has this run, to the last choice, and it was interrupted."""
+    if _found(place) != BEGUN:
+        return False
+    with contextlib.suppress(InputError):
+        return runs.dumps(runs.read(place / RUN)) == runs.dumps(run)
+    return False
 
 
 def _check_same(given: Run, begun: Run, folder: Path) -> None:
@@ -98,43 +146,36 @@ def _check_same(given: Run, begun: Run, folder: Path) -> None:
         if value is not None and value != getattr(begun, name):
             raise InputError(
                 f"{folder} has a run with {name} {getattr(begun, name)!r}, and not "
-                f"{value!r}; to go on with it: natgrad resume {folder}; to begin anew "
+                f"{value!r}; to continue it: natgrad resume {folder}; to begin anew "
                 "use --force without --resume, or another --out"
             )
 
 
-def _found(out: Path) -> str:
+def _found(place: Path) -> str:
     """What a folder has of a run."""
-    if not (out / RUN).is_file():
+    if not (place / RUN).is_file():
         return NOTHING
-    if (out / CHECKPOINT).is_dir():
+    if (place / CHECKPOINT).is_dir():
         return BEGUN
-    return ENDED if (out / MODEL).is_file() else NOTHING
+    return ENDED if (place / MODEL).is_file() else NOTHING
 
 
-def _drop(folder: Path) -> None:
-    """Removes a folder, of which no moment shows a part under its name."""
-    aside = folder.with_name(f".{folder.name}.dropped")
-    shutil.rmtree(aside, ignore_errors=True)
-    if folder.exists():
-        folder.rename(aside)
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def _begin(out: Path, prepared: Prepared) -> None:
-    """Makes a folder that of a run which has begun."""
+def _make(place: Path, out: Path, prepared: Prepared) -> None:
+    """Makes a folder that of a run which begins."""
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        _drop(out / CHECKPOINT)
-        for name in (MODEL, RUN, HISTORY):
-            (out / name).unlink(missing_ok=True)
-        prepared.keep(out)
-        with tables.replacing(out / RUN) as draft:
+        if place != out:
+            drop(place)
+        place.mkdir(parents=True, exist_ok=True)
+        drop(place / CHECKPOINT)
+        for name in (RUN, HISTORY):
+            (place / name).unlink(missing_ok=True)
+        prepared.keep(place)
+        with tables.replacing(place / RUN) as draft:
             draft.write_text(runs.dumps(prepared.run), encoding="utf-8")
     except OSError as error:
         if isinstance(error, CheckpointError):
             raise
-        raise InputError(f"{out} cannot hold a model: {error.strerror}") from error
+        raise InputError(f"{place} cannot hold a model: {error.strerror}") from error
 
 
 def prepare(run: Run, folder: Path | None = None) -> Prepared:
@@ -167,73 +208,81 @@ def make_estimator(run: Run) -> Any:
     return sklearn.GPRegressor(run.likelihood, **options)
 
 
-def _fit(prepared: Prepared, out: Path, is_json: bool, is_resumed: bool) -> int:
+def _fit(
+    prepared: Prepared, place: Path, out: Path, is_json: bool, is_resumed: bool
+) -> int:
+    """Trains in a folder, which is that of the model or that of its replacement."""
     run, schema = prepared.run, prepared.schema
     is_first = distributed.place().process == 0
     estimator = make_estimator(run)
     if is_resumed:
         # Found out once; the second time it might be another, and would not fit.
-        found = str(_inducing_of(out / CHECKPOINT) if is_first else None)
-        found = distributed.exchange(found.encode())[0].decode()
+        found = _agreed(str(_inducing_of(place / CHECKPOINT) if is_first else None))
         estimator.n_inducing = run.inducing if found == "None" else int(found)
-    options: dict[str, Any] = {"log": out / HISTORY}
+    options: dict[str, Any] = {"log": place / HISTORY}
     if util.find_spec("orbax") is not None:
         # From now on the folder is of a run that has not ended, whatever happens.
         if is_first:
-            (out / CHECKPOINT).mkdir(exist_ok=True)
-        options |= {"checkpoint": out / CHECKPOINT, "resume": True}
+            (place / CHECKPOINT).mkdir(exist_ok=True)
+        options |= {"checkpoint": place / CHECKPOINT, "resume": True}
     else:
         say('no checkpoints, as they need: pip install "natgrad[checkpoint]"')
     inputs = tables.counted(len(schema.features), "input")
     say(f"{prepared.rows:,} rows of {inputs}; Ctrl-C ends early and keeps the model")
+    if place != out:
+        say(f"{out} keeps its old model until the new one is complete")
     try:
         prepared.learn(estimator, **options)
         estimator.n_inducing = run.inducing
         if is_first:
-            estimator.save(out / MODEL, metadata=_beside(prepared))
+            estimator.save(place / MODEL, metadata=beside(prepared))
         distributed.meet()  # none ends before the model is there
     except SystemExit:
-        say(f"terminated; go on with: natgrad resume {out}")
+        say(f"terminated; continue with: natgrad resume {out}")
         raise
     except KeyboardInterrupt:
-        say(f"broken off; go on from the last checkpoint with: natgrad resume {out}")
+        say(f"interrupted; continue with: natgrad resume {out}")
         return INTERRUPTED
     except CheckpointError as error:
         if "could not be written" not in str(error):
             raise
         raise CheckpointError(
-            f"{error}; make room, and go on with: natgrad resume {out}"
+            f"{error}; make room, and continue with: natgrad resume {out}"
         ) from error
     except Exception:
-        # Of the data, most likely: to go on would end in it again. But a file of a lake
-        # can be put back, and of several processes this one may be to blame alone.
-        if not prepared.is_lake and not distributed.is_started():
-            _drop(out / CHECKPOINT)
+        _say_what_stays(prepared, place, out)
         raise
     is_interrupted = estimator.history_.reason == "interrupted"
     if is_first and not is_interrupted:
-        _drop(out / CHECKPOINT)
-        (out / SCAN).unlink(missing_ok=True)
+        finish(place, out)
     if not is_first:
         return INTERRUPTED if is_interrupted else 0
-    give(_described(estimator, run, out, prepared.rows), is_json, str(estimator))
+    where = place if is_interrupted else out
+    give(_described(estimator, run, where, prepared.rows), is_json, str(estimator))
     if is_interrupted:
-        is_resumable = (out / CHECKPOINT).exists()
-        more = f"; natgrad resume {out} goes on" if is_resumable else ""
-        say(f"interrupted; {out} has the model so far{more}")
+        is_resumable = (place / CHECKPOINT).exists()
+        more = f"; natgrad resume {out} continues it" if is_resumable else ""
+        old = "" if place == out else f", and {out} keeps the old one"
+        say(f"interrupted; {place} has the model so far{old}{more}")
         return INTERRUPTED
     say(f"saved in {out}. Next: natgrad evaluate {out} OTHER_DATA")
     return 0
 
 
-def _beside(prepared: Prepared) -> dict[str, Any]:
-    """What is saved with a model, so that a table can be read as it was."""
-    return {
-        "schema": prepared.schema.to_dict(),
-        "target": prepared.run.target,
-        "likelihood": prepared.run.likelihood,
-        "rows": prepared.rows,
-    }
+def _say_what_stays(prepared: Prepared, place: Path, out: Path) -> None:
+    """Says that a run which failed can be continued, if it has saved a step.
+
+    Else nothing is lost if it counts as not begun, and another command needs no force.
+    But a file of a lake can be put back, and what a pass over it found is worth hours;
+    and of several processes this one may be to blame alone.
+    """
+    checkpoint = place / CHECKPOINT
+    if prepared.is_lake or distributed.is_started() or not checkpoint.is_dir():
+        return
+    if steps_in(checkpoint):
+        say(f"the last checkpoint stays; to continue from it: natgrad resume {out}")
+    else:
+        drop(checkpoint if place == out else place)
 
 
 def _inducing_of(checkpoint: Path) -> int | None:
@@ -263,18 +312,19 @@ def _described(estimator: Any, run: Run, out: Path, rows: int) -> dict[str, Any]
     }
 
 
-def _check_free(out: Path, is_forced: bool) -> None:
+def _check_free(out: Path) -> None:
     """Raises if there is something that would be lost."""
-    if out.exists() and not out.is_dir():
-        raise InputError(f"{out} is a file; --out should be a folder")
-    if is_forced:
-        return
-    if (out / CHECKPOINT).is_dir() and (out / RUN).is_file():
+    if working(out) != out or ((out / CHECKPOINT).is_dir() and (out / RUN).is_file()):
         raise InputError(
-            f"{out} has a run that was interrupted: natgrad resume {out} goes on, "
-            "--force begins anew"
+            f"{out} has a run that was interrupted: natgrad resume {out} continues it, "
+            "--force trains and then replaces it"
         )
     if (out / MODEL).exists():
         raise InputError(
             f"{out} has a model already; --force replaces it, another --out keeps it"
+        )
+    if is_taken(out):
+        raise InputError(
+            f"{out / CHECKPOINT} has checkpoints, and no {RUN} says of which run; "
+            "--force trains and then replaces them, another --out keeps them"
         )

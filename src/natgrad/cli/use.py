@@ -7,10 +7,10 @@ import numpy as np
 
 from natgrad.cli.common import finite, give, say, table
 from natgrad.cli.folder import (
-    CHECKPOINT,
     HISTORY,
     RUN,
     Opened,
+    is_resumable,
     model_file,
     open_model,
     read_rows,
@@ -157,7 +157,7 @@ def info(model: str, is_json: bool) -> None:
         "lengthscales": dict(
             zip(schema.features, map(float, estimator.lengthscales_), strict=True)
         ),
-        "is_resumable": folder is not None and (folder / CHECKPOINT).is_dir(),
+        "is_resumable": folder is not None and is_resumable(folder),
     }
     if opened.is_classifier:
         values["classes"] = estimator.classes_.tolist()
@@ -172,7 +172,9 @@ def info(model: str, is_json: bool) -> None:
         }
     )
     if values["is_resumable"]:
-        text += f"\n\nIts training was interrupted: natgrad resume {folder} goes on."
+        text += (
+            f"\n\nIts training was interrupted; natgrad resume {folder} continues it."
+        )
     give(finite(values), is_json, text)
 
 

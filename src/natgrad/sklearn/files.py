@@ -18,15 +18,27 @@ from natgrad.sklearn import agreement, fields
 from natgrad.train.history import History
 
 
+RECORDS = 1000
+"""How many records of a history a file keeps: with all, a long run would not fit."""
+
+
 def save(estimator: Any, path: Any, metadata: dict[str, Any] | None) -> None:
     """Writes an estimator; a parameter that is an object is left to its model."""
+    contents = described(estimator, metadata)
+    # What was saved can be loaded.
+    agreement.checked(type(estimator).__name__, contents, estimator.model_)
+    gp.save(estimator.model_, path, contents)
+
+
+def described(estimator: Any, metadata: dict[str, Any] | None) -> dict[str, Any]:
+    """All that a file holds of an estimator, except its model."""
     kind = type(estimator).__name__
     if kind not in agreement.LIKELIHOODS:
         raise InputError(
             f"the estimator is a {kind}, which natgrad.sklearn.load cannot read; save "
             "its model_ by natgrad.gp.save"
         )
-    described = {
+    return {
         "estimator": kind,
         "params": {name: _plain(v) for name, v in estimator.get_params().items()},
         "fitted": _finite(
@@ -38,9 +50,6 @@ def save(estimator: Any, path: Any, metadata: dict[str, Any] | None) -> None:
         ),
         "user": metadata or {},
     }
-    # What was saved can be loaded.
-    agreement.checked(kind, described, estimator.model_)
-    gp.save(estimator.model_, path, described)
 
 
 def restore(estimator: Any, model: gp.SparseGP, described: dict[str, Any]) -> Any:
@@ -86,7 +95,7 @@ def _json(name: str, value: Any) -> Any:
     if name in fields.LABELS:
         return {"dtype": value.dtype.str, "values": value.tolist()}
     if isinstance(value, History):
-        return value.to_dict()
+        return value.thinned(RECORDS).to_dict()
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 

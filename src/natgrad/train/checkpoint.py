@@ -6,17 +6,17 @@ import json
 import math
 import os
 import shutil
-import socket
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
 
 from natgrad.errors import CheckpointError, InputError
 from natgrad.train import manifest as manifests
+from natgrad.train.lock import locked
 from natgrad.train.snapshot import Checkpoint, described
 from natgrad.train.storage import (
     as_tree,
@@ -78,7 +78,7 @@ class OrbaxCheckpoints:
         with contextlib.ExitStack() as undo:
             try:
                 self._folder.mkdir(parents=True, exist_ok=True)
-                self._lock = undo.enter_context(_locked(self._folder))
+                self._lock = undo.enter_context(locked(self._folder / "lock"))
                 self._start_afresh()
                 self._scores = dict(self._readable())
             except CheckpointError:
@@ -257,32 +257,6 @@ class OrbaxCheckpoints:
         if manager is not None:
             with contextlib.suppress(Exception), quiet():
                 manager.close()
-
-
-def _locked(folder: Path) -> IO[str]:
-    """An open file that is the right to write to the folder.
-
-    The system takes the right back when the process ends, however it ends.
-    """
-    file = (folder / "lock").open("a+")
-    try:
-        if os.name != "nt":
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}")
-        file.flush()
-    except BlockingIOError as error:
-        file.seek(0)
-        holder = file.read() or "another process"
-        file.close()
-        raise CheckpointError(f"{folder} is in use by {holder}") from error
-    except BaseException:
-        with contextlib.suppress(OSError):
-            file.close()
-        raise
-    return file
 
 
 def _rank(score: float | None) -> float:

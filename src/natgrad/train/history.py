@@ -100,6 +100,14 @@ class History:
         reason = printable(self.reason)
         return f"History({len(self)} records, {reason}; last: {last})"
 
+    def thinned(self, most: int) -> "History":
+        """The same with at most so many records, evenly spread, the last among them."""
+        history = History()
+        history.reason = self.reason
+        stride = max(1, math.ceil(len(self) / most))
+        history.records = self.records[::-1][::stride][::-1]
+        return history
+
     def to_dict(self) -> dict[str, Any]:
         """All of it as JSON values, for `from_dict`."""
         return {

@@ -1,0 +1,110 @@
+"""What cannot be saved is refused before the first step, and no error costs a run."""
+
+import json
+
+import pytest
+
+from natgrad import envelope, runs, sklearn
+from natgrad.cli import saving, training
+from natgrad.cli.folder import CHECKPOINT, MODEL, RUN
+from natgrad.cli.preparing import Prepared
+from natgrad.data.tables import Category, Number, Schema
+from natgrad.errors import CheckpointError, FitError, InputError
+from natgrad.runs import Run
+from natgrad.sklearn import files
+
+
+def wide(columns, length):
+    """A table of text, of 100 values of so many characters to a column."""
+    text = [f"v{value:0{length}d}" for value in range(100)]
+    rows = [",".join([*[word] * columns, str(row)]) for row, word in enumerate(text)]
+    return "\n".join([",".join([*"abcdef"[:columns], "y"]), *rows])
+
+
+def size(value):
+    return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+def test_a_table_is_refused_before_the_first_step_if_its_model_could_not_be_saved(
+    tmp_path,
+):
+    (tmp_path / "wide.csv").write_text(wide(2, 15_000))
+    run, out = Run(str(tmp_path / "wide.csv"), "y"), tmp_path / "out"
+    message = "could not be saved: its columns and classes take 6,.* leave some out"
+    with pytest.raises(InputError, match=message):
+        training.train(run, out, False, False, False)
+    assert not out.exists()
+
+
+def test_a_model_too_large_to_be_read_is_refused_before_the_first_step():
+    schema = Schema((Number("a"),), nulls="error")
+    run = Run("a.csv", "y", likelihood="heteroskedastic", inducing=10_000)
+    prepared = Prepared(run, schema, 20_000, lambda *_: None)
+    with pytest.raises(InputError, match="1,600,000,000 bytes or more.*--inducing"):
+        saving.check_can_be_saved(training.make_estimator(run), prepared)
+
+
+def test_six_text_columns_of_100_kilobytes_can_be_saved(tmp_path):
+    (tmp_path / "wide.csv").write_text(wide(6, 1000))
+    prepared = training.prepare(Run(str(tmp_path / "wide.csv"), "y"))
+    saving.check_can_be_saved(training.make_estimator(prepared.run), prepared)
+
+
+def test_what_is_foreseen_is_no_less_than_what_is_saved(folder, trained):
+    saved, _ = envelope.read(folder / "model" / MODEL)
+    prepared = training.prepare(runs.read(folder / "model" / RUN))
+    estimator = training.make_estimator(prepared.run)
+    found, foreseen = saved["metadata"], saving.foreseen(estimator, prepared)
+    assert found["user"] == foreseen["metadata"]["user"]
+    assert found["params"] == foreseen["metadata"]["params"]
+    known, bounds = found["fitted"], foreseen["metadata"]["fitted"]
+    assert known.keys() == bounds.keys()
+    for name in known.keys() - {"message_"}:
+        assert size(known[name]) <= size(bounds[name]), name
+    rest = {"message_": known["message_"], "model": saved["model"]}
+    assert 2 * size(rest) < saving.REST
+
+
+def test_a_file_holds_the_history_of_a_run_of_any_length(folder, trained, tmp_path):
+    estimator = sklearn.load(folder / "model" / MODEL)
+    last = estimator.history_[-1]
+    estimator.history_.records = [last] * 100_000
+    estimator.save(tmp_path / "long.natgrad")
+    document, _ = envelope.read(tmp_path / "long.natgrad")
+    records = document["metadata"]["fitted"]["history_"]["records"]
+    assert len(records) == files.RECORDS
+    assert records[-1]["step"] == last.step
+
+
+@pytest.mark.parametrize("has_step", [True, False])
+@pytest.mark.parametrize(
+    "error",
+    [
+        InputError("of a target"),
+        FitError("not finite"),
+        CheckpointError("model could not be written"),
+        MemoryError(),
+        RuntimeError("of XLA"),
+        KeyboardInterrupt(),
+        SystemExit(143),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_no_error_deletes_a_checkpoint(error, has_step, tmp_path, capsys):
+    schema = Schema((Category("town", ("Bath", "Ely")),), nulls="error")
+
+    def learn(estimator, checkpoint, **_):
+        if has_step:
+            (checkpoint / "5").mkdir()
+        raise error
+
+    run = Run("a.csv", "y", likelihood="gaussian")
+    prepared = Prepared(run, schema, 10, learn)
+    try:
+        training._fit(prepared, tmp_path, tmp_path, False, is_resumed=False)
+    except BaseException as raised:
+        assert type(raised) is type(error)
+    assert (tmp_path / CHECKPOINT / "5").exists() == has_step
+    if has_step:
+        told = capsys.readouterr().err
+        assert "natgrad resume" in told or isinstance(error, CheckpointError)
