@@ -117,7 +117,9 @@ COMPOSITIONS = {
     "MultiSteps": lambda: optax.MultiSteps(
         natgrad.ngd(0.1), 2
     ).gradient_transformation(),
-    "inject_hyperparams": lambda: optax.inject_hyperparams(natgrad.ngd)(step_size=0.1),
+    "inject_hyperparams": lambda: optax.inject_hyperparams(natgrad.ngd)(
+        learning_rate=0.1
+    ),
     "schedule": lambda: natgrad.ngd(natgrad.log_linear(1e-4, 0.1, 5)),
     "stay_inside": lambda: optax.chain(natgrad.ngd(0.1), natgrad.stay_inside()),
     "momentum": lambda: optax.chain(

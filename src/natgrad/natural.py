@@ -8,9 +8,15 @@ import jax.numpy as jnp
 import optax
 
 from natgrad.families.base import AbstractDistribution, is_distribution, is_live
+from natgrad.linear_map import forward_only
 
 
 Q = TypeVar("Q", bound=AbstractDistribution)
+REVERSE = (
+    "reverse mode cannot differentiate stay_inside, which halves an update until it "
+    "leads inside; use forward mode, jax.jvp or jax.jacfwd"
+)
+
 X = TypeVar("X")
 Y = TypeVar("Y")
 
@@ -101,4 +107,5 @@ def _shortened(q: Q, update: Q) -> Q:
     dtype = jax.tree.leaves(q)[0].dtype
     smallest = float(jnp.finfo(dtype).eps)
     going = lambda size: is_outside(size) & (size > 0)
-    return scaled(jax.lax.while_loop(going, halved, jnp.ones((), dtype)))
+    size = jax.lax.while_loop(going, halved, jnp.ones((), dtype))
+    return scaled(forward_only(size, REVERSE))
