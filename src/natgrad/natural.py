@@ -8,15 +8,9 @@ import jax.numpy as jnp
 import optax
 
 from natgrad.families.base import AbstractDistribution, is_distribution, is_live
-from natgrad.linear_map import forward_only
 
 
 Q = TypeVar("Q", bound=AbstractDistribution)
-REVERSE = (
-    "reverse mode cannot differentiate stay_inside, which halves an update until it "
-    "leads inside; use forward mode, jax.jvp or jax.jacfwd"
-)
-
 X = TypeVar("X")
 Y = TypeVar("Y")
 
@@ -107,5 +101,4 @@ def _shortened(q: Q, update: Q) -> Q:
     dtype = jax.tree.leaves(q)[0].dtype
     smallest = float(jnp.finfo(dtype).eps)
     going = lambda size: is_outside(size) & (size > 0)
-    size = jax.lax.while_loop(going, halved, jnp.ones((), dtype))
-    return scaled(forward_only(size, REVERSE))
+    return scaled(jax.lax.while_loop(going, halved, jnp.ones((), dtype)))
