@@ -8,6 +8,7 @@ from jax import lax
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
+from natgrad.explicit_mesh import on_automatic_axes
 from natgrad.linear_map import tangent_by
 
 
@@ -42,6 +43,7 @@ def matvec(matrix: Matrix, vector: Vector) -> Vector:
     return (matrix @ vector[..., None])[..., 0]
 
 
+@on_automatic_axes
 def transposed(matrix: Matrix) -> Matrix:
     """The transpose as an array of its own.
 
@@ -51,11 +53,13 @@ def transposed(matrix: Matrix) -> Matrix:
     return lax.optimization_barrier(matrix.mT)
 
 
+@on_automatic_axes
 def cholesky(matrix: Matrix) -> Matrix:
     """The Cholesky factor of what is symmetric already, NaN where there is none."""
     return lax.linalg.cholesky(matrix, symmetrize_input=False)
 
 
+@on_automatic_axes
 def upper_cholesky(matrix: Matrix) -> Matrix:
     """Upper triangular U with U Uᵀ = matrix."""
     flipped = jnp.linalg.cholesky(jnp.flip(matrix, (-2, -1)))
@@ -68,6 +72,7 @@ def inverse_root(matrix: Matrix) -> Matrix:
     return transposed(inverse_upper(symmetric(matrix)))
 
 
+@on_automatic_axes
 def eye_like(matrix: Matrix) -> Matrix:
     return jnp.broadcast_to(jnp.eye(matrix.shape[-1], dtype=matrix.dtype), matrix.shape)
 
@@ -78,6 +83,7 @@ def log_det(matrix: Matrix) -> Scalar:
     return 2 * jnp.log(jnp.diagonal(root, axis1=-2, axis2=-1)).sum(-1)
 
 
+@on_automatic_axes
 def lower_product(a: Matrix, b: Matrix) -> Matrix:
     """A B of two lower triangular matrices, which is one: a third of the full product.
 
@@ -123,6 +129,7 @@ def mirrored(lower: Matrix) -> Matrix:
     return jnp.tril(lower) + jnp.tril(lower, -1).mT
 
 
+@on_automatic_axes
 def inverse_cholesky(matrix: Matrix, leaf: int = LEAF) -> Matrix:
     """L⁻¹ of the Cholesky factor L, NaN where there is none.
 

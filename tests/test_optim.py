@@ -1,0 +1,103 @@
+"""What the optimisers leave alone, what they notice and what they report."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import natgrad
+from natgrad.errors import FitError
+from natgrad.families import diagonal, gaussian
+from natgrad.guarded import _fingerprint
+from natgrad.linalg import Full
+from natgrad.positive import Log, Plain
+
+
+GOAL = diagonal.Moments(jnp.ones(1), Plain(jnp.full(1, 0.01)))
+START = diagonal.Moments(jnp.zeros(1), Plain(jnp.ones(1)))
+
+
+def loss(params):
+    return params["q"].kl(GOAL) + params["noise"] ** 2
+
+
+@pytest.mark.parametrize("make", [natgrad.ngd, natgrad.mirror_descent])
+def test_leaves_that_belong_to_no_distribution_are_left_still(make):
+    params = {"q": START, "noise": jnp.full((), 0.3, float)}
+    tx = make(learning_rate=0.001)
+    updates, _ = tx.update(jax.grad(loss)(params), tx.init(params), params)
+    assert updates["noise"] == 0
+    assert loss(optax.apply_updates(params, updates)) < loss(params)
+
+
+@pytest.mark.parametrize("make", [natgrad.ngd, natgrad.mirror_descent])
+def test_a_step_that_is_not_finite_is_counted_in_the_state(make):
+    tx = make(learning_rate=1.0)
+    outward = lambda q: -2 * q.kl(GOAL)  # θ − 1 · ∂L/∂η is outside of the family
+    q, state = START, tx.init(START)
+    counts = []
+    for _ in range(3):
+        updates, state = tx.update(jax.grad(outward)(q), state, q)
+        q = optax.apply_updates(q, updates)
+        counts.append(int(state.not_finite))
+    assert counts[-1] > 0 and counts == sorted(counts)
+    assert counts[0] == 0 or not np.isfinite(q.mean).all()
+
+
+def test_a_run_whose_steps_are_not_finite_ends_with_an_error():
+    outward = lambda q, batch: -2 * q.kl(GOAL) + 0 * batch.sum()
+    with pytest.raises(FitError):
+        natgrad.fit(
+            outward,
+            START,
+            np.ones(4),
+            optimizer=natgrad.mirror_descent(1.0),
+            steps=50,
+            progress=False,
+        )
+
+
+def test_hyperparameters_that_change_places_are_noticed():
+    here = {"a": jnp.asarray([1.0, 2.0]), "b": jnp.asarray(0.5)}
+    swapped = {"a": jnp.asarray([2.0, 1.0]), "b": jnp.asarray(0.5)}
+    across = {"a": jnp.asarray([0.5, 2.0]), "b": jnp.asarray(1.0)}
+    prints = [int(_fingerprint(tree)) for tree in (here, swapped, across)]
+    assert len(set(prints)) == 3
+    moved = {**here, "b": jnp.asarray(0.5 + 1e-16 + 2.0**-52)}
+    assert int(_fingerprint(moved)) != prints[0]
+    # Distributions are not part of it.
+    assert int(_fingerprint({**here, "q": START})) == int(
+        _fingerprint({**here, "q": GOAL})
+    )
+
+
+def step_sizes(tx, steps: int = 3) -> list[float]:
+    """The sizes of steps on a conjugate loss, each of which is accepted."""
+    goal = gaussian.Moments(jnp.ones(1), Full(jnp.ones((1, 1))))
+    q = gaussian.Moments(jnp.zeros(1), Full(jnp.ones((1, 1))))
+    loss, state, sizes = lambda q: q.kl(goal), tx.init(q), []
+    update = jax.jit(lambda g, s, q: tx.update(g, s, q, value=loss(q), value_fn=loss))
+    for _ in range(steps):
+        updates, state = update(jax.grad(loss)(q), state, q)
+        q = optax.apply_updates(q, updates)
+        sizes.append(float(state.step_size))
+    return sizes
+
+
+def test_a_loss_that_draws_random_numbers_can_be_called_noisy():
+    whole, noisy = natgrad.guarded_ngd(1.0), natgrad.guarded_ngd(1.0, is_noisy=True)
+    assert step_sizes(whole) == [1, 1, 1]
+    assert step_sizes(noisy) == pytest.approx([1, 1.5 / 2.5, 1.5 / 3.5])
+
+
+def test_a_fit_knows_that_a_loss_with_a_key_is_noisy():
+    q = diagonal.Moments(jnp.zeros(1), Log(jnp.zeros(1)))
+
+    def drawn(q, batch, key):
+        u = q.mean + jnp.sqrt(q.variances()) * jax.random.normal(key, (1,))
+        return q.kl(START) + jnp.sum((u - 1.0) ** 2) + 0 * batch.sum()
+
+    fitted = natgrad.fit(drawn, q, np.ones(4), steps=4, log_every=1, progress=False)
+    sizes = [record.step_size for record in fitted.history]
+    assert sizes[-1] <= 1.5 / 4.5
