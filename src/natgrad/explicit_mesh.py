@@ -1,48 +1,33 @@
-"""Matrices that are cut over a mesh with explicit axes, for which JAX has no rules."""
+"""Factors and solves of matrices that are cut over a mesh with explicit axes.
+
+There the type of an array says how it is cut, and JAX 0.10 has no such rule for
+factorizations, triangular solves and maps over a batch. They run with automatic axes,
+for which the compiler decides, and what comes out is cut as what went in.
+"""
 
 import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
-from jax.sharding import AxisType
-
-from natgrad.errors import InputError
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def on_automatic_axes(function: Function) -> Function:
-    """A function that refuses matrices cut over explicit axes, and says what to do.
-
-    JAX 0.10 has no sharding rules for factorizations, triangular solves and maps over a
-    batch, and says of each something else.
-    """
+    """A function of matrices, whose result is cut as the first of them that is."""
 
     @functools.wraps(function)
-    def called(matrix: Any, *rest: Any, **options: Any) -> Any:
-        sharding = jax.typeof(matrix).sharding
-        explicit = set(_explicit(sharding.mesh))
-        axes = [axis for axis in _flat(sharding.spec) if axis in explicit]
-        if axes:
-            raise InputError(
-                f"matrices are cut over {', '.join(map(repr, axes))}, an explicit axis "
-                "of a mesh, where JAX cannot factorize them; make the mesh with "
-                "jax.make_mesh(..., axis_types=(jax.sharding.AxisType.Auto,)), or call "
-                "natgrad inside of jax.sharding.auto_axes"
-            )
-        return function(matrix, *rest, **options)
+    def called(*matrices: Any, **options: Any) -> Any:
+        mesh = jax.sharding.get_abstract_mesh()
+        if AxisType.Explicit not in mesh.axis_types:
+            return function(*matrices, **options)
+        bound = functools.partial(function, **options)
+        specs = [jax.typeof(each).sharding.spec for each in matrices]
+        cut = next((spec for spec in specs if any(spec)), specs[0])
+        sharding = NamedSharding(mesh, PartitionSpec(*cut))
+        return jax.sharding.auto_axes(bound, out_sharding=sharding)(*matrices)
 
     return called  # type: ignore[return-value]
-
-
-def _explicit(mesh: Any) -> list[str]:
-    pairs = zip(mesh.axis_names, mesh.axis_types, strict=True)
-    return [name for name, kind in pairs if kind == AxisType.Explicit]
-
-
-def _flat(spec: Any) -> list[str]:
-    """The names of a specification, whose entries are names or tuples of them."""
-    entries = [each if isinstance(each, tuple) else (each,) for each in spec]
-    return [name for entry in entries for name in entry if isinstance(name, str)]

@@ -6,7 +6,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from natgrad.spectral import exp_difference, expm, logm
@@ -24,6 +23,7 @@ from natgrad.triangular import (
     matvec,
     outer,
     quadratic_form,
+    solve_triangular,
     symmetric,
     transposed,
     upper_apply,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.scipy.linalg import solve_triangular
+from jax.scipy import linalg
 from jaxtyping import Array, Float
 
 from natgrad.explicit_mesh import on_automatic_axes
@@ -29,6 +29,9 @@ STRIPS = 4
 """Products with a large triangular matrix are cut in as many strips."""
 
 
+solve_triangular = on_automatic_axes(linalg.solve_triangular)
+
+
 def symmetric(matrix: Matrix) -> Matrix:
     """The symmetric part."""
     return (matrix + matrix.mT) / 2
@@ -43,7 +46,6 @@ def matvec(matrix: Matrix, vector: Vector) -> Vector:
     return (matrix @ vector[..., None])[..., 0]
 
 
-@on_automatic_axes
 def transposed(matrix: Matrix) -> Matrix:
     """The transpose as an array of its own.
 
@@ -83,7 +85,6 @@ def log_det(matrix: Matrix) -> Scalar:
     return 2 * jnp.log(jnp.diagonal(root, axis1=-2, axis2=-1)).sum(-1)
 
 
-@on_automatic_axes
 def lower_product(a: Matrix, b: Matrix) -> Matrix:
     """A B of two lower triangular matrices, which is one: a third of the full product.
 

@@ -73,7 +73,10 @@ class AbstractDiagonal(AbstractDistribution[Statistics]):
     def factor(self) -> Matrix:
         """A factor of the covariance."""
         root = jnp.sqrt(self.variances())
-        return root[..., None] * jnp.eye(root.shape[-1], dtype=root.dtype)
+        identity = jnp.eye(root.shape[-1], dtype=root.dtype)
+        return root[..., None] * jnp.broadcast_to(
+            identity, (*root.shape, len(identity))
+        )
 
     def whiten(self, columns: Columns) -> Columns:
         """x over the deviations."""

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from natgrad.errors import InputError
@@ -24,6 +23,7 @@ from natgrad.triangular import (
     inverse_upper,
     matvec,
     outer,
+    solve_triangular,
     symmetric,
     transposed,
     upper_cholesky,

@@ -9,6 +9,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from natgrad.errors import InputWarning
@@ -51,7 +52,8 @@ def divided(params: Any) -> tuple[Any, Constants]:
     trained, rest = eqx.partition(params, is_trained, is_leaf=is_distribution)
     for path, leaf in jax.tree.leaves_with_path(rest):
         is_number = isinstance(leaf, int | np.ndarray | np.generic | jax.Array)
-        if is_number and np.result_type(leaf).kind in "iu":
+        kind = getattr(leaf, "dtype", type(leaf))
+        if is_number and jnp.issubdtype(kind, jnp.integer):
             warnings.warn(
                 f"{jax.tree_util.keystr(path).lstrip('.')} holds whole numbers, which "
                 "are not trained; write them with a decimal point to train them",
