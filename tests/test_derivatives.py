@@ -33,23 +33,28 @@ def assert_all_modes_agree(function, at, rtol: float = 1e-6):
 
     @jax.jit
     def derivatives(x):
-        slope = jax.grad(function)
         along = lambda x: jax.jvp(function, (x,), (direction,))[1]
-        again = jax.jvp(slope, (x,), (direction,))[1]
-        ends = [function(x + step * direction) for step in (SHORT, -SHORT)]
-        slopes = [slope(x + step * direction) for step in (SHORT, -SHORT)]
-        first = (slope(x) @ direction, along(x), (ends[0] - ends[1]) / (2 * SHORT))
-        twice = (slopes[0] - slopes[1]) / (2 * SHORT)
-        return first, (again, jax.grad(along)(x), twice)
+        value_and_slope = jax.value_and_grad(function)
+        both, again = jax.jvp(value_and_slope, (x,), (direction,))
+        return *both, again, jax.value_and_grad(along)(x)
 
-    for found in derivatives(here):
-        for other in found[1:]:
-            assert_close(other, found[0], rtol=rtol, atol=rtol)
+    found, before, after = (
+        derivatives(here + step * direction) for step in (0, -SHORT, SHORT)
+    )
+    _, slope, (first, second), (along, in_reverse) = found
+    value, gradient = (
+        (there - here) / (2 * SHORT)
+        for there, here in zip(after[:2], before[:2], strict=True)
+    )
+    for other in (first, along, value):
+        assert_close(other, slope @ direction, rtol=rtol, atol=rtol)
+    for other in (in_reverse, gradient):
+        assert_close(other, second, rtol=rtol, atol=rtol)
 
 
 # What costs little to compile, and holds every rule of the library's own, is tested at
 # each change; the other points hold none.
-OFTEN = ["gaussian.Moments(Full)", "gaussian.Moments(Sqrt)", "gamma.ShapeRate(Log)"]
+OFTEN = ["gaussian.Moments(Full)", "gaussian.Moments(Sqrt)"]
 RARELY = [pytest.param(name, marks=pytest.mark.long) for name in POINTS]
 RARELY = [each for each in RARELY if each.values[0] not in OFTEN]
 
@@ -86,12 +91,13 @@ def test_a_hessian_of_variances_is_what_plain_products_give():
 def test_the_bound_has_second_derivatives_in_all_modes(is_whitened):
     x = jnp.asarray(RNG.uniform(-2, 2, (7, 2)))
     kernel = kernels.RBF([0.8, 1.1], 1.3)
-    likelihood = likelihoods.Poisson()
+    likelihood = likelihoods.Gaussian(0.3)
     model = SparseGP(kernel, likelihood, x[:3], is_whitened=is_whitened)
-    batch = Batch(x, jnp.arange(7) % 3)
+    batch = Batch(x, jnp.sin(x[:, 0]))
     assert_all_modes_agree(lambda model: elbo(model, batch), model, rtol=1e-5)
 
 
+@pytest.mark.long
 def test_projections_have_second_derivatives_in_all_modes():
     symmetric = lambda s: (s + s.mT) / 2
 
@@ -139,28 +145,23 @@ def test_reverse_mode_runs_the_transpose_that_is_written():
 def stepped(tx, target: jax.Array) -> jax.Array:
     """Where a step leads, as a function of what the loss leads to."""
     q, goal = (diagonal.Moments(mean, Log(mean)) for mean in (jnp.zeros(2), target))
-    loss = lambda q: q.kl(goal) + jnp.sum(jnp.cosh(q.location()))
+    loss = lambda q: q.kl(goal)
     tx = optax.with_extra_args_support(tx)
     value, grads = jax.value_and_grad(loss)(q)
     updates, _ = tx.update(grads, tx.init(q), q, value=value, value_fn=loss)
-    return optax.apply_updates(q, updates).location()
+    return flat(optax.apply_updates(q, updates))
 
 
 def test_a_guarded_step_is_differentiated_forward_and_refused_in_reverse():
-    target, change = jnp.asarray([1.3, -0.4]), jnp.asarray([1e-6, 0.0])
-    step = jax.jit(lambda target: stepped(natgrad.guarded_ngd(), target))
-    difference = (step(target + change) - step(target - change)) / 2e-6
-    assert_close(jax.jacfwd(step)(target)[:, 0], difference, rtol=1e-6)
-    with pytest.raises(ValueError, match="guarded_ngd.*jax.jvp.*mirror_descent"):
-        jax.grad(lambda target: step(target).sum())(target)
-
-
-def test_steps_of_a_fixed_size_are_differentiated_in_reverse_as_forward():
     target = jnp.asarray([1.3, -0.4])
-    within = optax.chain(natgrad.ngd(0.5), natgrad.stay_inside())
-    for tx in (natgrad.mirror_descent(0.5), within):
-        step = jax.jit(lambda target, tx=tx: stepped(tx, target))
-        assert_close(jax.jacrev(step)(target), jax.jacfwd(step)(target))
+    guarded = lambda target: stepped(natgrad.guarded_ngd(), target)
+    fixed = lambda target: stepped(natgrad.mirror_descent(1.0), target)
+    # The loss is conjugate, so that both take the step of size 1.
+    assert_close(
+        jax.jit(jax.jacfwd(guarded))(target), jax.jit(jax.jacrev(fixed))(target)
+    )
+    with pytest.raises(ValueError, match="guarded_ngd.*jax.jvp.*mirror_descent"):
+        jax.jit(jax.jacrev(guarded))(target)
 
 
 @pytest.mark.parametrize(
