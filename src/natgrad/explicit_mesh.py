@@ -7,7 +7,7 @@ for which the compiler decides, and what comes out is cut as what went in.
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import jax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
@@ -30,4 +30,4 @@ def on_automatic_axes(function: Function) -> Function:
         sharding = NamedSharding(mesh, PartitionSpec(*cut))
         return jax.sharding.auto_axes(bound, out_sharding=sharding)(*matrices)
 
-    return called  # type: ignore[return-value]
+    return cast(Function, called)
