@@ -79,6 +79,12 @@ def eye_like(matrix: Matrix) -> Matrix:
     return jnp.broadcast_to(jnp.eye(matrix.shape[-1], dtype=matrix.dtype), matrix.shape)
 
 
+@on_automatic_axes
+def for_each(matrix: Columns, columns: Shared) -> Shared:
+    """The columns once for each matrix of a batch."""
+    return jnp.broadcast_to(columns, (*matrix.shape[:-2], *columns.shape[-2:]))
+
+
 def log_det(matrix: Matrix) -> Scalar:
     """log |M| of a positive definite matrix, NaN where it is not."""
     root = jnp.linalg.cholesky(matrix)

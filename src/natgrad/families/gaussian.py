@@ -19,6 +19,7 @@ from natgrad.triangular import (
     Shared,
     Vector,
     eye_like,
+    for_each,
     inverse_root,
     inverse_upper,
     matvec,
@@ -258,8 +259,7 @@ class Canonical(AbstractGaussian):
         return math.sqrt(2) * (self.quadratic.factor().mT @ columns)
 
     def spread(self, columns: Shared) -> Shared:
-        batch = self.linear.shape[:-1]
-        columns = jnp.broadcast_to(columns, (*batch, *columns.shape[-2:]))
+        columns = for_each(self.linear[..., None], columns)
         return self.quadratic.whiten(columns) / math.sqrt(2)
 
     def log_det(self) -> Scalar:
