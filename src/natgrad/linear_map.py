@@ -21,8 +21,7 @@ Arrays = tuple[Any, ...]
 
 
 class _Map(NamedTuple):
-    """A linear map from arrays to arrays, given others that are kept, and its
-    transpose."""
+    """A linear map of arrays that depends on others, which are kept; its transpose."""
 
     forward: Callable[[Arrays, Arrays], Arrays]
     backward: Callable[[Arrays, Arrays], Arrays]
