@@ -71,6 +71,7 @@ def test_a_family_has_second_derivatives_in_all_modes(name):
     assert_all_modes_agree(loss, POINTS[name])
 
 
+@pytest.mark.long
 def test_a_hessian_of_variances_is_what_plain_products_give():
     root = jnp.tril(covariance(3))
     ours = lambda root, x: triangular.upper_apply(jnp.tril(root), x)

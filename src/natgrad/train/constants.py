@@ -46,9 +46,13 @@ class Constants:
 NONE = Constants()
 
 
+def is_trained(node: Any) -> bool:
+    """Whether a node of a tree is a distribution or a number with a fraction."""
+    return is_distribution(node) or eqx.is_inexact_array_like(node)
+
+
 def divided(params: Any) -> tuple[Any, Constants]:
     """The parameters with None in the place of what is not trained, and the latter."""
-    is_trained = lambda node: is_distribution(node) or eqx.is_inexact_array_like(node)
     trained, rest = eqx.partition(params, is_trained, is_leaf=is_distribution)
     for path, leaf in jax.tree.leaves_with_path(rest):
         is_number = isinstance(leaf, int | np.ndarray | np.generic | jax.Array)

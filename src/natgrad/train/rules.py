@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float
 from natgrad.families.base import is_distribution
 from natgrad.guarded import guarded_ngd
 from natgrad.optim import annealed, on_distributions, on_hyperparameters
-from natgrad.train.constants import NONE, Constants
+from natgrad.train.constants import NONE, Constants, is_trained
 from natgrad.train.mesh import ALONE, Across
 
 
@@ -106,7 +106,7 @@ def default_rule(loss: Loss, params: Any, fraction: float | None) -> Rule:
     `fraction` is the part of the data that a batch holds. The distributions move first.
     """
     nodes = jax.tree.leaves(params, is_leaf=is_distribution)
-    kinds = frozenset(map(is_distribution, nodes))
+    kinds = frozenset(map(is_distribution, filter(is_trained, nodes)))
     return _default_rule(loss, kinds, fraction)
 
 
