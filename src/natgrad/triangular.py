@@ -80,9 +80,9 @@ def eye_like(matrix: Matrix) -> Matrix:
 
 
 @on_automatic_axes
-def for_each(matrix: Columns, columns: Shared) -> Shared:
-    """The columns once for each matrix of a batch."""
-    return jnp.broadcast_to(columns, (*matrix.shape[:-2], *columns.shape[-2:]))
+def for_each(column: Float[Array, "*batch M 1"], columns: Shared) -> Shared:
+    """The columns once for each member of a batch, which has one column of its own."""
+    return jnp.broadcast_to(columns, (*column.shape[:-2], *columns.shape[-2:]))
 
 
 def log_det(matrix: Matrix) -> Scalar:
