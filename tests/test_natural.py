@@ -117,7 +117,9 @@ COMPOSITIONS = {
     "MultiSteps": lambda: optax.MultiSteps(
         natgrad.ngd(0.1), 2
     ).gradient_transformation(),
-    "inject_hyperparams": lambda: optax.inject_hyperparams(natgrad.ngd)(step_size=0.1),
+    "inject_hyperparams": lambda: optax.inject_hyperparams(natgrad.ngd)(
+        learning_rate=0.1
+    ),
     "schedule": lambda: natgrad.ngd(natgrad.log_linear(1e-4, 0.1, 5)),
     "stay_inside": lambda: optax.chain(natgrad.ngd(0.1), natgrad.stay_inside()),
     "momentum": lambda: optax.chain(
@@ -185,18 +187,25 @@ def test_steps_run_in_scan_and_vmap():
     assert_close(jax.tree.map(lambda x: x[1], both), looped, rtol=1e-8)
 
 
-def test_steps_are_the_same_when_the_batch_axis_is_sharded():
-    mesh = jax.make_mesh((1,), ("latent",), axis_types=(jax.sharding.AxisType.Auto,))
+@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+@pytest.mark.parametrize("chart", ["Moments(Full)", "Canonical(Sqrt)"])
+def test_steps_are_the_same_when_the_batch_axis_is_sharded(kind, chart):
+    axis_types = (jax.sharding.AxisType[kind],)
+    mesh = jax.make_mesh((1,), ("latent",), axis_types=axis_types)
     placed = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("latent"))
-    q = jax.tree.map(lambda x: jnp.stack([x, x]), standard())
-    target = jax.tree.map(lambda x: jnp.stack([x, x]), TARGET)
+    two = lambda tree: jax.tree.map(lambda x: jnp.stack([x, x]), tree)
+    template = FAMILIES["gaussian"][chart]
+    q, target = (two(template.at_natural(q.natural())) for q in (standard(), TARGET))
 
     @jax.jit
-    def step(q):
+    def step(q, target):
         grad = jax.grad(lambda q: q.kl(target).sum())(q)
-        return natgrad.natural_gradient(q, grad)
+        there = q.path(grad)(jnp.full((), 0.5, float))
+        return natgrad.natural_gradient(q, grad), there, there.kl(q)
 
-    assert_close(step(jax.device_put(q, placed)), step(q))
+    alone = step(q, target)
+    with jax.set_mesh(mesh):
+        assert_close(step(*jax.device_put((q, target), placed)), alone)
 
 
 def test_a_numpyro_guide_is_trained_by_a_transformation():

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         stay_inside as stay_inside,
     )
     from natgrad.optim import (
+        NaturalState as NaturalState,
         annealed as annealed,
         log_linear as log_linear,
         mirror_descent as mirror_descent,
@@ -45,7 +46,7 @@ _NAMES = {
     "report sklearn train",
     "guarded": "GuardedState guarded_ngd",
     "natural": "natural_gradient scale_by_inverse_fisher stay_inside",
-    "optim": "annealed log_linear mirror_descent ngd on_distributions "
+    "optim": "NaturalState annealed log_linear mirror_descent ngd on_distributions "
     "on_hyperparameters split",
     "train.loop": "fit",
 }

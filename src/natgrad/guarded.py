@@ -29,6 +29,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from natgrad.families.base import AbstractDistribution, is_distribution, is_live
+from natgrad.linear_map import forward_only
 from natgrad.optim import annealing, bound
 
 
@@ -53,6 +54,10 @@ HALVINGS = 100
 FLOOR = 0.02, 0.1
 """The least step tried while other parameters move along with q: the part of the data
 that a batch holds, but not less and not more than this."""
+
+
+MIXERS = 0x9E3779B1, 0x85EBCA6B, 0xC2B2AE35
+"""Odd numbers without a pattern, for a fingerprint."""
 
 
 class GuardedState(NamedTuple):
@@ -90,8 +95,15 @@ class _Trial(NamedTuple):
     edge: Array
 
 
+REVERSE = (
+    "reverse mode cannot differentiate guarded_ngd, which halves a step until it "
+    "passes its test; use forward mode, jax.jvp or jax.jacfwd, or take the steps by "
+    "natgrad.mirror_descent, whose size is fixed"
+)
+
+
 def guarded_ngd(
-    batch_fraction: float | None = None,
+    batch_fraction: float | None = None, *, is_noisy: bool = False
 ) -> optax.GradientTransformationExtraArgs:
     """Natural gradient descent that finds its own step size, for any families.
 
@@ -108,7 +120,9 @@ def guarded_ngd(
 
     `batch_fraction` is the part of the data that a minibatch holds. Left out, it is
     found whether the loss is noisy: then its value differs from the one this step saw
-    at the same place. While other parameters move, steps do not fall below a floor; if
+    at the same place. Say `is_noisy=True` if the loss draws random numbers of its own,
+    new ones at each step: it is then noisy even if a batch holds all the data. While
+    other parameters move, steps do not fall below a floor; if
     `update` is told the `progress` of the run, from 0 to 1, the floor falls to 0 with
     it, as their rate does under `annealed`.
     """
@@ -120,11 +134,19 @@ def guarded_ngd(
         )
 
     def init(params: Any) -> GuardedState:
-        zero, number = jnp.zeros((), int), jnp.zeros((), float)
-        false = jnp.zeros((), bool)
-        nan = jnp.full((), jnp.nan, float)
-        rest = jnp.zeros((), jnp.uint32)
-        return GuardedState(zero, number, zero, zero, zero, false, false, nan, rest)
+        # An array for each field: a buffer can be donated but once.
+        zero = lambda kind: jnp.zeros((), kind)
+        return GuardedState(
+            steps=zero(int),
+            step_size=zero(float),
+            halvings=zero(int),
+            refused=zero(int),
+            tests=zero(int),
+            is_noisy=jnp.full((), is_noisy, bool),
+            is_joint=zero(bool),
+            value=jnp.full((), jnp.nan, float),
+            rest=zero(jnp.uint32),
+        )
 
     def update(
         updates: Any,
@@ -163,8 +185,8 @@ def guarded_ngd(
         others = _fingerprint(params if rest is None else rest)
         is_joint = state.is_joint | ((state.rest != others) & (state.steps > 0))
         gap = jnp.abs(value - state.value)
-        is_noisy = state.is_noisy | (gap > math.sqrt(eps) * scale)
-        noise = _noise(is_noisy, batch_fraction)
+        has_noise = state.is_noisy | (gap > math.sqrt(eps) * scale)
+        noise = _noise(has_noise, None if is_noisy else batch_fraction)
         size = _first_size(state.steps, noise, is_joint, progress)
 
         nodes, structure = jax.tree.flatten(params, is_leaf=is_distribution)
@@ -189,13 +211,13 @@ def guarded_ngd(
             halvings=state.halvings + _halvings(size, trial),
             refused=state.refused + (~trial.is_found).astype(int),
             tests=state.tests + trial.tests,
-            is_noisy=is_noisy,
+            is_noisy=has_noise,
             is_joint=is_joint,
             value=jnp.where(trial.is_found, trial.best_value, value),
             rest=others,
         )
         still = jax.tree.map(jnp.zeros_like, nodes)
-        return whole(trial.best_update, still), now
+        return forward_only((whole(trial.best_update, still), now), REVERSE)
 
     return optax.GradientTransformationExtraArgs(init, update)
 
@@ -307,7 +329,15 @@ def _dtype(q: AbstractDistribution) -> Any:
 def _fingerprint(tree: Any) -> Array:
     """A number that changes when the parameters beside the distributions do."""
     nodes = jax.tree.leaves(tree, is_leaf=is_distribution)
+    others = [node for node in nodes if not is_distribution(node)]
     # Of bits and not of numbers: a small one must not be lost beside a large one.
     bits = lambda x: lax.bitcast_convert_type(jnp.asarray(x).astype(float), jnp.uint32)
-    sums = [bits(x).sum(dtype=jnp.uint32) for x in nodes if not is_distribution(x)]
-    return sum(sums, jnp.zeros((), jnp.uint32))
+    words = jnp.concatenate(
+        [*(bits(x).ravel() for x in others), jnp.zeros(1, "uint32")]
+    )
+    # Mixed with their places before they are added: two that change places do not
+    # cancel.
+    first, second, third = (jnp.uint32(k) for k in MIXERS)
+    words = (words ^ (jnp.arange(len(words), dtype=jnp.uint32) * first)) * second
+    words = (words ^ (words >> 15)) * third
+    return (words ^ (words >> 13)).sum(dtype=jnp.uint32)

@@ -7,26 +7,40 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from natgrad.families.base import AbstractDistribution, is_distribution
-from natgrad.natural import map_distributions, scale_by_inverse_fisher
+from natgrad.natural import map_distributions, natural_gradient
 
 
-def ngd(step_size: optax.ScalarOrSchedule) -> optax.GradientTransformation:
+class NaturalState(NamedTuple):
+    """How many steps were taken, and how many of them were not finite.
+
+    A step that is too long for its loss leaves the family, and the parameters are NaN
+    from then on. Check `not_finite` where nothing else does; `natgrad.fit` refuses such
+    steps, and `stay_inside` and `guarded_ngd` shorten them.
+    """
+
+    steps: Int[Array, ""]
+    not_finite: Int[Array, ""]
+
+
+def ngd(learning_rate: optax.ScalarOrSchedule) -> optax.GradientTransformation:
     """Natural gradient descent.
 
     The step is dimensionless when the loss is in nats: one of size 1 solves a conjugate
-    model in natural parameters. Leaves that belong to no distribution take an ordinary
-    gradient step of the same size; `split` gives them an optimiser of their own.
+    model in natural parameters. Leaves that belong to no distribution are left still;
+    `split` gives them an optimiser of their own.
     """
-    return optax.chain(
-        scale_by_inverse_fisher(), optax.scale_by_learning_rate(step_size)
-    )
+
+    def change(q: AbstractDistribution, grad: Any, size: Array) -> Any:
+        return jax.tree.map(lambda u: -size * u, natural_gradient(q, grad))
+
+    return _natural_steps("ngd", learning_rate, change)
 
 
 def mirror_descent(
-    step_size: optax.ScalarOrSchedule,
+    learning_rate: optax.ScalarOrSchedule,
 ) -> optax.GradientTransformation:
     """Natural gradient descent in θ itself, whatever coordinates are stored.
 
@@ -38,24 +52,38 @@ def mirror_descent(
     distribution are left still.
     """
 
+    def change(q: AbstractDistribution, grad: Any, size: Array) -> Any:
+        return jax.tree.map(jnp.subtract, q.path(grad)(size), q)
+
+    return _natural_steps("mirror_descent", learning_rate, change)
+
+
+def _natural_steps(
+    name: str,
+    learning_rate: optax.ScalarOrSchedule,
+    change: Callable[[Any, Any, Array], Any],
+) -> optax.GradientTransformation:
+    """Moves each distribution by change(q, gradient, size)."""
+
+    def init(params: Any) -> NaturalState:
+        return NaturalState(jnp.zeros((), int), jnp.zeros((), int))
+
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         if params is None:
             raise ValueError(
-                "mirror_descent needs the parameters: call update(grads, state, params)"
+                f"{name} needs the parameters: call update(grads, state, params)"
             )
-        size = step_size(state.count) if callable(step_size) else step_size
+        size = learning_rate(state.steps) if callable(learning_rate) else learning_rate
 
-        def stepped(q: AbstractDistribution, grad: Any, _: Any) -> Any:
-            leaf = jax.tree.leaves(q)[0]
-            there = q.path(grad)(jnp.asarray(size, leaf.dtype))
-            return jax.tree.map(jnp.subtract, there, q)
+        def moved(q: AbstractDistribution, grad: Any, _: Any) -> Any:
+            return change(q, grad, jnp.asarray(size, jax.tree.leaves(q)[0].dtype))
 
         still = jax.tree.map(jnp.zeros_like, params)
-        moves = map_distributions(stepped, params, updates, still)
-        return moves, optax.ScaleByScheduleState(state.count + 1)
-
-    def init(params: Any) -> optax.ScaleByScheduleState:
-        return optax.ScaleByScheduleState(jnp.zeros((), int))
+        moves = map_distributions(moved, params, updates, still)
+        finite = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(moves)]
+        is_lost = ~jnp.stack([*finite, jnp.ones((), bool)]).all()
+        lost = state.not_finite + is_lost.astype(int)
+        return moves, NaturalState(state.steps + 1, lost)
 
     return optax.GradientTransformation(init, update)
 
@@ -71,12 +99,13 @@ def annealing(progress: Any) -> Float[Array, ""]:
 
 
 def annealed(
-    tx: optax.GradientTransformation, rate: float
+    tx: optax.GradientTransformation, learning_rate: float
 ) -> optax.GradientTransformationExtraArgs:
     """Scales the updates of `tx`, such as `optax.scale_by_adam`, by a falling rate.
 
-    It is half a cosine in `progress`, the part of the run that is over, which `update`
-    is told: so a run of any length, in steps or in minutes, ends at rest.
+    It falls from `learning_rate` as half a cosine in `progress`, the part of the run
+    that is over, which `update` is told: so a run of any length, in steps or in
+    minutes, ends at rest.
     """
     inner = optax.with_extra_args_support(tx)
 
@@ -88,7 +117,7 @@ def annealed(
                 "annealed needs to know how much of the run is over: call "
                 "update(grads, state, params, progress=progress)"
             )
-        scale = -rate * annealing(extra["progress"])
+        scale = -learning_rate * annealing(extra["progress"])
         updates, state = inner.update(updates, state, params, **extra)
         return jax.tree.map(lambda u: scale.astype(u.dtype) * u, updates), state
 

@@ -10,6 +10,9 @@ from jax.custom_batching import sequential_vmap
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
+from natgrad.explicit_mesh import on_automatic_axes
+from natgrad.linear_map import tangent_by
+
 
 Scalar = Float[Array, "*batch"]
 Vector = Float[Array, "*batch M"]
@@ -82,20 +85,26 @@ def _each(function: Callable[..., Array], *batches: Array) -> Array:
     return flat.reshape((*batch, *flat.shape[-2:]))
 
 
-@jax.custom_jvp
+@on_automatic_axes
 def cholesky(matrix: Matrix) -> Matrix:
     """The Cholesky factor of what is symmetric already, NaN where there is none."""
+    return _cholesky(matrix)
+
+
+@jax.custom_jvp
+def _cholesky(matrix: Matrix) -> Matrix:
     return _each(_factor, matrix)
 
 
-@cholesky.defjvp
+@_cholesky.defjvp
 def _cholesky_jvp(primals: tuple[Matrix], tangents: tuple[Matrix]):
-    root = cholesky(*primals)
+    root = _cholesky(*primals)
     (change,) = tangents
     inner = solve_lower(root, solve_lower(root, change.mT).mT)
     return root, root @ lower_half(inner)
 
 
+@on_automatic_axes
 def solve_lower(lower: Matrix, columns: Columns) -> Columns:
     """L⁻¹ x for lower triangular L."""
     return lax.custom_linear_solve(
@@ -106,6 +115,7 @@ def solve_lower(lower: Matrix, columns: Columns) -> Columns:
     )
 
 
+@on_automatic_axes
 def solve_lower_transposed(lower: Matrix, columns: Columns) -> Columns:
     """L⁻ᵀ x for lower triangular L."""
     return lax.custom_linear_solve(
@@ -122,8 +132,15 @@ def inverse_root(matrix: Matrix) -> Matrix:
     return transposed(inverse_upper(symmetric(matrix)))
 
 
+@on_automatic_axes
 def eye_like(matrix: Matrix) -> Matrix:
     return jnp.broadcast_to(jnp.eye(matrix.shape[-1], dtype=matrix.dtype), matrix.shape)
+
+
+@on_automatic_axes
+def for_each(column: Float[Array, "*batch M 1"], columns: Shared) -> Shared:
+    """The columns once for each member of a batch, which has one column of its own."""
+    return jnp.broadcast_to(columns, (*column.shape[:-2], *columns.shape[-2:]))
 
 
 def log_det(matrix: Matrix) -> Scalar:
@@ -177,6 +194,7 @@ def mirrored(lower: Matrix) -> Matrix:
     return jnp.tril(lower) + jnp.tril(lower, -1).mT
 
 
+@on_automatic_axes
 def inverse_cholesky(matrix: Matrix, leaf: int = LEAF) -> Matrix:
     """L⁻¹ of the Cholesky factor L, NaN where there is none.
 
@@ -225,7 +243,7 @@ def lower_apply(lower: Matrix, columns: Columns) -> Columns:
     return jnp.concatenate(strips, -2)
 
 
-@jax.custom_vjp
+@jax.custom_jvp
 def upper_apply(lower: Matrix, columns: Shared) -> Columns:
     """Aᵀ x for lower triangular A; one x may be shared by all A of a batch.
 
@@ -236,11 +254,18 @@ def upper_apply(lower: Matrix, columns: Shared) -> Columns:
     return jnp.concatenate(strips, -2)
 
 
-def _upper_apply_forward(lower: Matrix, columns: Shared):
-    return upper_apply(lower, columns), (lower, columns)
+@upper_apply.defjvp
+def _(primals, tangents):
+    tangent = tangent_by(_upper_apply_tangent, _upper_apply_slopes, primals, tangents)
+    return upper_apply(*primals), tangent
 
 
-def _upper_apply_backward(kept: tuple[Matrix, Shared], slope: Columns):
+def _upper_apply_tangent(kept: tuple[Matrix, Shared], changes: tuple[Matrix, Shared]):
+    (lower, columns), (of_lower, of_columns) = kept, changes
+    return upper_apply(jnp.tril(of_lower), columns) + upper_apply(lower, of_columns)
+
+
+def _upper_apply_slopes(kept: tuple[Matrix, Shared], slope: Columns):
     lower, columns = kept
     slope_of_lower = jnp.tril(lower_of_outer(columns, slope))
     if columns.ndim == lower.ndim:
@@ -251,9 +276,6 @@ def _upper_apply_backward(kept: tuple[Matrix, Shared], slope: Columns):
     return slope_of_lower, side_by_side.reshape((size, -1)) @ flat
 
 
-upper_apply.defvjp(_upper_apply_forward, _upper_apply_backward)
-
-
 def lower_of_outer(a: Shared, b: Shared) -> Array:
     """The lower triangle of A Bᵀ; what stands above it means nothing."""
     size = a.shape[-2]
@@ -262,22 +284,33 @@ def lower_of_outer(a: Shared, b: Shared) -> Array:
     return jnp.concatenate(strips, -2)
 
 
-@jax.custom_vjp
+@jax.custom_jvp
 def quadratic_form(matrix: Matrix, columns: Shared) -> Float[Array, "*batch K"]:
     """xᵀ S x of each column x, for symmetric S.
 
     Its derivative is written out, because S x serves it again.
     """
-    return _quadratic_form_forward(matrix, columns)[0]
-
-
-def _quadratic_form_forward(matrix: Matrix, columns: Shared):
     product = matrix @ columns
-    shared = jnp.broadcast_to(columns, product.shape)
-    return (shared * product).sum(-2), (columns, product)
+    return (jnp.broadcast_to(columns, product.shape) * product).sum(-2)
 
 
-def _quadratic_form_backward(kept: tuple[Shared, Columns], slope: Array):
+@quadratic_form.defjvp
+def _(primals, tangents):
+    matrix, columns = primals
+    product = matrix @ columns
+    value = (jnp.broadcast_to(columns, product.shape) * product).sum(-2)
+    kept = (columns, product)
+    tangent = tangent_by(_quadratic_tangent, _quadratic_slopes, kept, tangents)
+    return value, tangent
+
+
+def _quadratic_tangent(kept: tuple[Shared, Columns], changes: tuple[Matrix, Shared]):
+    (columns, product), (of_matrix, of_columns) = kept, changes
+    moved = jnp.broadcast_to(of_columns, product.shape)
+    return quadratic_form(of_matrix, columns) + 2 * (moved * product).sum(-2)
+
+
+def _quadratic_slopes(kept: tuple[Shared, Columns], slope: Array):
     columns, product = kept
     shared = jnp.broadcast_to(columns, product.shape)
     slope_of_columns = 2 * product * slope[..., None, :]
@@ -285,9 +318,6 @@ def _quadratic_form_backward(kept: tuple[Shared, Columns], slope: Array):
         slope_of_columns = slope_of_columns.sum(tuple(range(product.ndim - 2)))
     slope_of_matrix = mirrored(lower_of_outer(shared * slope[..., None, :], columns))
     return slope_of_matrix, slope_of_columns
-
-
-quadratic_form.defvjp(_quadratic_form_forward, _quadratic_form_backward)
 
 
 def congruent(lower: Matrix, middle: Matrix) -> Matrix:

@@ -211,7 +211,7 @@ def test_what_cannot_be_saved_is_said(tmp_path, monkeypatch):
         (model(kernels.RBF(), LIKELIHOODS["FromDistribution"][0]), "of your own"),
         (model(both, gaussians), "both called Own"),
         (model(keyed, gaussians), "not of numbers"),
-        (model(own(power=print), gaussians), "builtin_function_or_method"),
+        (model(own(power=print), gaussians), "the function print, and a function"),
         (singular, "positive definite"),
         (lost, "not finite"),
         (model(kernels.RBF(), gaussians, mean=means.Constant([0, 1])), "one latent"),

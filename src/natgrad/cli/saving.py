@@ -8,7 +8,7 @@ import numpy as np
 from natgrad import envelope
 from natgrad.cli.preparing import Prepared
 from natgrad.errors import InputError
-from natgrad.sklearn import files
+from natgrad.sklearn import fields, files
 from natgrad.train.history import History, Record
 
 
@@ -55,16 +55,14 @@ def check_can_be_saved(estimator: Any, prepared: Prepared) -> None:
 def foreseen(estimator: Any, prepared: Prepared) -> dict[str, Any]:
     """What a file will hold besides arrays, with the longest number for each number."""
     features = prepared.schema.features
-    for name in files.NUMBERS:
-        setattr(estimator, name, LONGEST)
-    for name in files.WHOLE:
-        setattr(estimator, name, 2**63)
-    for name in files.ARRAYS:
-        setattr(estimator, name, np.full(len(features), LONGEST))
-    estimator.converged_, estimator.message_ = False, ""
-    estimator.feature_names_in_ = np.array(features, dtype=object)
-    if prepared.classes is not None:
-        estimator.classes_ = prepared.classes
+    each = np.full(len(features), LONGEST)
+    values = dict.fromkeys(fields.FITTED, LONGEST) | {
+        "x_mean_": each,
+        "x_scale_": each,
+        "message_": "",
+        "feature_names_in_": np.array(features, dtype=object),
+        "classes_": prepared.classes,
+    }
     record = Record(
         step=2**63,
         seconds=LONGEST,
@@ -75,8 +73,11 @@ def foreseen(estimator: Any, prepared: Prepared) -> dict[str, Any]:
         refused=2**63,
         steps_per_second=LONGEST,
     )
-    estimator.history_ = History()
-    estimator.history_.records = [record] * files.RECORDS
+    values["history_"] = history = History()
+    history.records = [record] * files.RECORDS
+    for name, value in values.items():
+        if value is not None:
+            setattr(estimator, name, value)
     return {
         "metadata": files.described(estimator, beside(prepared)),
         "model": REST * "-",

@@ -2,14 +2,16 @@
 
 import abc
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from natgrad.families.base import AbstractDistribution
+from natgrad.families.gaussian import kl_of_factors
 from natgrad.positive import AbstractPositive
+from natgrad.triangular import Columns, Matrix
 
 
 Scalar = Float[Array, "*batch"]
@@ -66,7 +68,28 @@ class AbstractDiagonal(AbstractDistribution[Statistics]):
     def entropy(self) -> Scalar:
         return (jnp.log(2 * math.pi * self.variances()) + 1).sum(-1) / 2
 
-    def kl(self, other: "AbstractDiagonal") -> Scalar:
+    # What a full Gaussian has too, so that each has a divergence to the other.
+
+    def factor(self) -> Matrix:
+        """A factor of the covariance."""
+        root = jnp.sqrt(self.variances())
+        identity = jnp.eye(root.shape[-1], dtype=root.dtype)
+        return root[..., None] * jnp.broadcast_to(
+            identity, (*root.shape, len(identity))
+        )
+
+    def whiten(self, columns: Columns) -> Columns:
+        """x over the deviations."""
+        return columns / jnp.sqrt(self.variances())[..., None]
+
+    def log_det(self) -> Scalar:
+        """The logarithm of the determinant of the covariance."""
+        return jnp.log(self.variances()).sum(-1)
+
+    def kl(self, other: Any) -> Scalar:
+        """KL(self ‖ other), of which the second may be full."""
+        if not isinstance(other, AbstractDiagonal):
+            return kl_of_factors(self, other)
         ratio = self.variances() / other.variances()
         shift = (self.location() - other.location()) ** 2 / other.variances()
         return (ratio - 1 - jnp.log(ratio) + shift).sum(-1) / 2

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from natgrad.errors import InputError
 from natgrad.families.base import AbstractDistribution, Trial
 from natgrad.linalg import AbstractPositiveDefinite
 from natgrad.triangular import (
@@ -19,6 +20,7 @@ from natgrad.triangular import (
     Vector,
     cholesky,
     eye_like,
+    for_each,
     inverse_root,
     inverse_upper,
     matvec,
@@ -107,13 +109,9 @@ class AbstractGaussian(AbstractDistribution[Statistics]):
         constant = self.location().shape[-1] * (1 + math.log(2 * math.pi))
         return (self.log_det() + constant) / 2
 
-    def kl(self, other: "AbstractGaussian") -> Scalar:
-        """KL(self ‖ other), from factors: no digits are lost to large means."""
-        shift = other.whiten((self.location() - other.location())[..., None])
-        spread = other.whiten(self.factor())
-        trace = (spread**2).sum((-2, -1)) - spread.shape[-1]
-        log_ratio = other.log_det() - self.log_det()
-        return (trace + (shift**2).sum((-2, -1)) + log_ratio) / 2
+    def kl(self, other: Any) -> Scalar:
+        """KL(self ‖ other), of which the second may be diagonal."""
+        return kl_of_factors(self, other)
 
     def is_inside(self) -> Bool[Array, "*batch"]:
         finite = jnp.isfinite(self.log_det()) & jnp.isfinite(self.location()).all(-1)
@@ -130,6 +128,20 @@ class AbstractGaussian(AbstractDistribution[Statistics]):
         here = self.expectation()
         change = outer(eta.first, eta.first) - outer(here.first, here.first)
         return self.covariance() + (eta.second - here.second) - change
+
+
+def kl_of_factors(q: Any, other: Any) -> Scalar:
+    """KL(q ‖ other), from factors: no digits are lost to large means."""
+    if not hasattr(other, "whiten"):
+        raise InputError(
+            f"there is no divergence from a Gaussian to a {type(other).__module__}."
+            f"{type(other).__name__}; both should be Gaussian, full or diagonal"
+        )
+    shift = other.whiten((q.location() - other.location())[..., None])
+    spread = other.whiten(q.factor())
+    trace = (spread**2).sum((-2, -1)) - spread.shape[-1]
+    log_ratio = other.log_det() - q.log_det()
+    return (trace + (shift**2).sum((-2, -1)) + log_ratio) / 2
 
 
 class Moments(AbstractGaussian):
@@ -247,8 +259,7 @@ class Canonical(AbstractGaussian):
         return math.sqrt(2) * (self.quadratic.factor().mT @ columns)
 
     def spread(self, columns: Shared) -> Shared:
-        batch = self.linear.shape[:-1]
-        columns = jnp.broadcast_to(columns, (*batch, *columns.shape[-2:]))
+        columns = for_each(self.linear[..., None], columns)
         return self.quadratic.whiten(columns) / math.sqrt(2)
 
     def log_det(self) -> Scalar:

@@ -91,6 +91,12 @@ def described(value: Any, where: str, source: Source) -> Any:
             "the model has a log_prior, and a function cannot go into a file; it is "
             "for training only: save dataclasses.replace(model, log_prior=None)"
         )
+    if callable(value):
+        name = getattr(value, "__name__", type(value).__name__)
+        raise InputError(
+            f"{where} is the function {name}, and a function cannot go into a file; "
+            "write a class of your own that calls it by its name in a method"
+        )
     raise InputError(
         f"{where} is a {type(value).__module__}.{type(value).__qualname__}; a file "
         "holds arrays, numbers, strings, None, and tuples and equinox modules of them"

@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,10 +22,12 @@ from natgrad.gp.kernels import AbstractKernel
 from natgrad.gp.likelihoods import Gaussian
 from natgrad.gp.means import AbstractMean
 from natgrad.gp.profile import total_weight
-from natgrad.gp.projection import Factor, factorized, with_jitter
+from natgrad.gp.projection import Factor, factor_of, factorized, with_jitter
 from natgrad.gp.sparse import SparseGP
 from natgrad.linalg import Sqrt
+from natgrad.linear_map import tangent_by
 from natgrad.special import LOG_ROOT_TAU
+from natgrad.train.constants import NONE, Constants
 from natgrad.train.loop import Fitted, run
 from natgrad.train.profile import Evaluated, climbing
 from natgrad.train.rules import Rule
@@ -83,31 +86,47 @@ def _scale(of: Hyperparameters, batch: Batch) -> Vector:
     return jnp.exp(-of.likelihood.log_variance / 2) * jnp.sqrt(count)
 
 
-@jax.custom_vjp
+@jax.custom_jvp
 def _log_density(covariance: Matrix, residual: Vector) -> Float[Array, ""]:
     """−½ rᵀ C⁻¹ r − ½ log |C|, whose slope at C is ½ (C⁻¹ r rᵀ C⁻¹ − C⁻¹)."""
-    return _log_density_forward(covariance, residual)[0]
+    return _from_root(factorized(covariance), residual)[0]
 
 
-def _log_density_forward(covariance: Matrix, residual: Vector) -> Any:
-    factor = factorized(covariance)
+def _from_root(factor: Factor, residual: Vector) -> tuple[Float[Array, ""], Vector]:
     root = factor.inverse @ residual
-    value = jnp.log(jnp.diagonal(factor.inverse)).sum() - root @ root / 2
-    return value, (factor, root)
+    return jnp.log(jnp.diagonal(factor.inverse)).sum() - root @ root / 2, root
 
 
-def _log_density_backward(kept: tuple[Factor, Vector], slope: Array) -> Any:
-    factor, root = kept
-    solution = root @ factor.inverse
-    inverse = mirrored(lower_of_product(factor.inverse, factor.inverse))
-    at = jnp.outer(solution, solution) - inverse
-    return slope * with_jitter(at, factor) / 2, -slope * solution
+@_log_density.defjvp
+def _(primals, tangents):
+    covariance, residual = primals
+    factor = factor_of(covariance)
+    value, root = _from_root(factor, residual)
+    kept = (*factor, root)
+    return value, tangent_by(_density_tangent, _density_slopes, kept, tangents)
 
 
-_log_density.defvjp(_log_density_forward, _log_density_backward)
+def _density_tangent(
+    kept: tuple[Array, Array, Array], changes: tuple[Matrix, Vector]
+) -> Float[Array, ""]:
+    (inverse, jitter, root), (of_covariance, of_residual) = kept, changes
+    solution = root @ inverse
+    change = with_jitter(of_covariance, jitter)
+    trace = ((inverse @ change) * inverse).sum()
+    return (solution @ change @ solution - trace) / 2 - solution @ of_residual
 
 
-@jax.jit
+def _density_slopes(
+    kept: tuple[Array, Array, Array], slope: Float[Array, ""]
+) -> tuple[Matrix, Vector]:
+    inverse, jitter, root = kept
+    solution = root @ inverse
+    whole = mirrored(lower_of_product(inverse, inverse))
+    at = jnp.outer(solution, solution) - whole
+    return slope * with_jitter(at, jitter) / 2, -slope * solution
+
+
+@eqx.filter_jit
 def solved(of: Hyperparameters, inducing: Any, batch: Batch) -> SparseGP:
     """A model with q where the bound is highest: where a natural step of size 1 ends.
 
@@ -125,7 +144,8 @@ def solved(of: Hyperparameters, inducing: Any, batch: Batch) -> SparseGP:
 
 
 # Only `fit` calls this: jax refuses compiler options inside another program.
-_solved = jax.jit(lambda *given: solved(*given), compiler_options=SHORT_RUN)
+_jit: Any = eqx.filter_jit  # its type knows of no options of jax.jit
+_solved = _jit(lambda *given: solved(*given), compiler_options=SHORT_RUN)
 
 
 def inducing_inputs(x: Any) -> np.ndarray:
@@ -185,8 +205,10 @@ def _solved_from(fitted: Fitted, inducing: Any, batch: Batch) -> Fitted:
 def _rule() -> Rule:
     """One object, so that it is compiled once."""
 
-    def evaluate(params: Any, kept: Any, batch: Batch) -> Evaluated:
-        loss = lambda params: -evidence(params, batch)
+    def evaluate(
+        params: Any, kept: Any, batch: Batch, complete: Constants = NONE
+    ) -> Evaluated:
+        loss = lambda params: -evidence(complete(params), batch)
         return Evaluated(params, *jax.value_and_grad(loss)(params), kept)
 
     return climbing(evaluate, total_weight, last=LAST)

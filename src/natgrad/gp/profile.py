@@ -24,6 +24,7 @@ from natgrad.gp.sparse import (
     work,
 )
 from natgrad.gp.steps import hyperparameter_gradient
+from natgrad.train.constants import NONE, Constants
 from natgrad.train.profile import ENOUGH, SETTLED, Evaluated, climbing, settle
 from natgrad.train.rules import Rule, kept_unless
 
@@ -31,6 +32,8 @@ from natgrad.train.rules import Rule, kept_unless
 MANY, MANY_ENOUGH = 4000, 0.003
 """A table with more rows than the first needs tenths of a second for an evaluation; its
 run ends when ten steps together gain fewer nats per row than the second."""
+
+_jit: Any = eqx.filter_jit  # its type knows of no options of jax.jit
 
 BRIEF = 1e6
 """If an evaluation takes fewer products, compiling takes longer than the run."""
@@ -74,7 +77,7 @@ def from_sites(model: SparseGP, rows: Projection, sites: RowSites) -> SparseGP:
     return eqx.tree_at(lambda model: model.posterior, model, posterior)
 
 
-@functools.partial(jax.jit, compiler_options=SHORT_RUN)
+@functools.partial(_jit, compiler_options=SHORT_RUN)
 def carried_over(model: Any, trained: Any, batch: Any) -> SparseGP:
     """A model with what a trained one knows of its rows, at its own inducing inputs.
 
@@ -121,10 +124,12 @@ def total_weight(batch: Batch) -> Any:
     return len(batch.y) if batch.weight is None else batch.weight.sum()
 
 
-def evaluate(model: Any, sites: RowSites, batch: Batch) -> Evaluated:
+def evaluate(
+    model: Any, sites: RowSites, batch: Batch, complete: Constants = NONE
+) -> Evaluated:
     """The profile at a model's hyperparameters."""
-    rows, pull_back = jax.vjp(lambda model: model.project(batch.x), model)
-    loss = lambda model, rows: -projected_elbo(model, rows, batch)
+    rows, pull_back = jax.vjp(lambda model: complete(model).project(batch.x), model)
+    loss = lambda model, rows: -projected_elbo(complete(model), rows, batch)
     with_q = lambda q: eqx.tree_at(lambda model: model.posterior, model, q)
     of_q = lambda q: loss(with_q(q), rows)
     carried = from_sites(model, rows, sites).posterior
@@ -133,4 +138,5 @@ def evaluate(model: Any, sites: RowSites, batch: Batch) -> Evaluated:
     best = settle(of_q, q, SETTLED * total_weight(batch))
     model = with_q(best.params)
     slope = hyperparameter_gradient(loss, model, rows, pull_back)
-    return Evaluated(model, best.value, slope, row_sites(model, rows, batch))
+    sites = row_sites(complete(model), rows, batch)
+    return Evaluated(model, best.value, slope, sites)

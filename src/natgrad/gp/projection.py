@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from natgrad.linear_map import tangent_by
 from natgrad.triangular import (
     Columns,
     Matrix,
@@ -25,8 +26,11 @@ from natgrad.triangular import (
     eye_like,
     inverse_cholesky,
     lower_apply,
+    lower_half,
     lower_of_outer,
+    lower_product,
     mirrored,
+    symmetric,
     upper_apply,
 )
 
@@ -88,48 +92,75 @@ def jittered(
     return matrix + added[..., None, None] * eye_like(matrix)
 
 
-@jax.custom_vjp
+def with_jitter(change: Matrix, jitter: Float[Array, ""]) -> Matrix:
+    """How a matrix with jitter moves if the matrix does; the transpose is the same."""
+    share = jitter * jnp.diagonal(change, axis1=-2, axis2=-1).mean(-1)
+    return change + share[..., None, None] * eye_like(change)
+
+
+@jax.custom_jvp
+def factor_of(prior: Matrix) -> Factor:
+    """L⁻¹ and the jitter, of which the first has a derivative."""
+    return factorized(prior)
+
+
+@factor_of.defjvp
+def _(primals, tangents):
+    factor = factor_of(*primals)
+    tangent = tangent_by(_inverse_tangent, _inverse_slopes, tuple(factor), tangents)
+    return factor, Factor(tangent, jnp.zeros_like(factor.jitter))
+
+
+# L⁻¹ moves by −Φ(L⁻¹ dK L⁻ᵀ) L⁻¹, where Φ is the lower triangle with half a diagonal.
+
+
+def _inner_change(inverse: Matrix, jitter: Float[Array, ""], change: Matrix) -> Matrix:
+    moved = inverse @ symmetric(with_jitter(change, jitter)) @ inverse.mT
+    return lower_half(moved)
+
+
+def _inverse_tangent(kept: tuple[Array, Array], changes: tuple[Matrix]) -> Matrix:
+    return -lower_product(_inner_change(*kept, *changes), kept[0])
+
+
+def _inverse_slopes(kept: tuple[Array, Array], slope: Matrix) -> tuple[Matrix]:
+    inverse, jitter = kept
+    inner = mirrored(lower_of_outer(slope, inverse))
+    return (with_jitter(-congruent(inverse, inner) / 2, jitter),)
+
+
+def inverse_factor(prior: Matrix) -> Matrix:
+    """L⁻¹ itself."""
+    return factor_of(prior).inverse
+
+
+@jax.custom_jvp
 def project(prior: Matrix, cross: Columns) -> Columns:
     """A = L⁻¹ k(Z, X), from k(Z, Z) and k(Z, X)."""
     return lower_apply(factorized(prior).inverse, cross)
 
 
-def _project_forward(prior: Matrix, cross: Columns):
-    factor = factorized(prior)
+@project.defjvp
+def _(primals, tangents):
+    prior, cross = primals
+    factor = factor_of(prior)
     features = lower_apply(factor.inverse, cross)
-    return features, (factor, features)
+    kept = (*factor, features)
+    return features, tangent_by(_project_tangent, _project_slopes, kept, tangents)
 
 
-def _project_backward(kept: tuple[Factor, Columns], slope: Columns):
-    factor, features = kept
+def _project_tangent(
+    kept: tuple[Array, Array, Array], changes: tuple[Matrix, Columns]
+) -> Columns:
+    (inverse, jitter, features), (of_prior, of_cross) = kept, changes
+    moved = lower_apply(_inner_change(inverse, jitter, of_prior), features)
+    return lower_apply(inverse, of_cross) - moved
+
+
+def _project_slopes(
+    kept: tuple[Array, Array, Array], slope: Columns
+) -> tuple[Matrix, Columns]:
+    inverse, jitter, features = kept
     inner = mirrored(lower_of_outer(slope, features))
-    prior = -congruent(factor.inverse, inner) / 2
-    return with_jitter(prior, factor), upper_apply(factor.inverse, slope)
-
-
-def with_jitter(slope: Matrix, factor: Factor) -> Matrix:
-    """The slope at a matrix, from that at the same with jitter."""
-    share = factor.jitter * jnp.diagonal(slope, axis1=-2, axis2=-1).mean(-1)
-    return slope + share[..., None, None] * eye_like(slope)
-
-
-project.defvjp(_project_forward, _project_backward)
-
-
-@jax.custom_vjp
-def inverse_factor(prior: Matrix) -> Matrix:
-    """L⁻¹ itself."""
-    return factorized(prior).inverse
-
-
-def _inverse_forward(prior: Matrix):
-    factor = factorized(prior)
-    return factor.inverse, factor
-
-
-def _inverse_backward(factor: Factor, slope: Matrix):
-    inner = mirrored(lower_of_outer(slope, factor.inverse))
-    return (with_jitter(-congruent(factor.inverse, inner) / 2, factor),)
-
-
-inverse_factor.defvjp(_inverse_forward, _inverse_backward)
+    prior = -congruent(inverse, inner) / 2
+    return with_jitter(prior, jitter), upper_apply(inverse, slope)

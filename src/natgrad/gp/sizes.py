@@ -46,7 +46,8 @@ def unseen(model: SparseGP, other: SparseGP, batch: Batch) -> Float[Array, ""]:
 
 
 # Only `enough` calls this: jax refuses compiler options inside another program.
-_unseen = jax.jit(lambda *asked: unseen(*asked), compiler_options=SHORT_RUN)
+_jit: Any = eqx.filter_jit  # its type knows of no options of jax.jit
+_unseen = _jit(lambda *asked: unseen(*asked), compiler_options=SHORT_RUN)
 
 
 def moved(model: SparseGP, x: Any, inducing: int, seed: int = 0) -> SparseGP:

@@ -14,6 +14,7 @@ from natgrad.families.gaussian import Moments
 from natgrad.gp.sparse import Projection, SparseGP, projected_elbo
 from natgrad.linalg import Full
 from natgrad.optim import on_hyperparameters
+from natgrad.train.constants import NONE, Constants
 from natgrad.train.mesh import ALONE, Across
 from natgrad.train.rules import Rule, all_finite, kept_unless
 
@@ -49,17 +50,18 @@ def alternating(
         state: AlternatingState,
         batch: Batch,
         across: Across = ALONE,
+        complete: Constants = NONE,
         **extra: Any,
     ) -> tuple[SparseGP, AlternatingState, Float[Array, ""]]:
         q, total = model.posterior, num_data
-        rows, pull_back = jax.vjp(lambda model: model.project(batch.x), model)
+        rows, pull_back = jax.vjp(lambda model: complete(model).project(batch.x), model)
         if num_data is not None and batch.weight is not None and across.is_uneven:
             # A share of the weight of the whole batch, and not of this part's own.
             share = num_data / across.mean(jnp.asarray(batch.weight).sum())
             batch, total = batch._replace(weight=share * batch.weight), None
 
         def loss(model: SparseGP, rows: Projection) -> Array:
-            return -projected_elbo(model, rows, batch, total)
+            return -projected_elbo(complete(model), rows, batch, total)
 
         def with_posterior(q: Any) -> Any:
             return eqx.tree_at(lambda model: model.posterior, model, q)

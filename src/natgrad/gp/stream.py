@@ -13,6 +13,7 @@ from natgrad.families.gaussian import AbstractGaussian
 from natgrad.gp.fit import check
 from natgrad.gp.sparse import SparseGP, marginals
 from natgrad.guarded import guarded_ngd
+from natgrad.train.constants import NONE, Constants
 from natgrad.train.loop import run
 from natgrad.train.rules import Rule, all_finite, kept_unless
 
@@ -55,10 +56,17 @@ def _rule() -> Rule:
     """Guarded natural steps on q alone, against what it was."""
     natural = optax.with_extra_args_support(guarded_ngd(1.0))
 
-    def step(params: Streamed, state: Any, batch: Any, **extra: Any) -> Any:
+    def step(
+        params: Streamed,
+        state: Any,
+        batch: Any,
+        complete: Constants = NONE,
+        **extra: Any,
+    ) -> Any:
         model, before = params
-        rows = model.project(batch.x)
-        expected = jax.vmap(model.likelihood.expected_log_prob, in_axes=(-1, -1, 0))
+        whole = complete(params).model
+        rows = whole.project(batch.x)
+        expected = jax.vmap(whole.likelihood.expected_log_prob, in_axes=(-1, -1, 0))
 
         def loss(q: Any) -> Array:
             fit = expected(*marginals(q, rows), batch.y)

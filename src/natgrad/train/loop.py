@@ -18,6 +18,7 @@ from natgrad.guarded import GuardedState
 from natgrad.programs import limit_programs
 from natgrad.threads import few_threads, largest
 from natgrad.train.checkpoint import Checkpoints
+from natgrad.train.constants import NONE, Constants, divided
 from natgrad.train.diagnosis import likely_cause
 from natgrad.train.history import History, Record
 from natgrad.train.keeper import Keeper
@@ -157,10 +158,11 @@ def run(
     every = log_every or max(1, min((steps or STEPS) // RECORDS, LONGEST))
     every = 1 if rule.is_over is not None else every
     limit = None if minutes is None else 60 * minutes
-    score = None if score is None else jax.jit(score)
-    state = first_state(rule, params, has_score=score is not None)
     described = _described(batches, seed, config)
     devices = _devices(rule, loss, params, batches, latent_parts)
+    params, complete = divided(params)
+    score = None if score is None else jax.jit(_completed(score, complete))
+    state = first_state(rule, params, has_score=score is not None)
     batches, is_first = devices.shared(batches), devices.is_first
     _check_alike(described)
     keeper = Keeper(checkpoint if is_first else None, save_seconds, described)
@@ -177,7 +179,7 @@ def run(
         history = History(log, is_first)
         history.begin(int(state.step))
         callbacks = callbacks if is_first else ()
-        caller = Caller(rule, batches, seed, every, steps, limit, devices)
+        caller = Caller(rule, batches, seed, every, steps, limit, devices, complete)
         clock = Clock(spent)
         left = None if limit is None else limit - spent
         title = progress if isinstance(progress, str) else ""
@@ -212,7 +214,7 @@ def run(
                 step, record = int(state.step), None
                 if int(state.tally.in_a_row) >= REFUSALS:
                     alone = state._replace(params=devices.local(state.params))
-                    raise _failure(loss, alone, batches, history)
+                    raise _failure(loss, alone, complete, batches, history)
                 if step % every == 0 or step == steps or is_over(rule, state):
                     held_out = _scored(score, state, devices)
                     record, state = _record(state, batches.num_data, held_out, clock)
@@ -220,7 +222,7 @@ def run(
                     params = devices.local(state.params)
                     for callback in callbacks:
                         # Their own: the next steps write where the state was.
-                        callback(record, copied(params))
+                        callback(record, complete(copied(params)))
                 shown.show(step, record)
             last = state
             is_unsaid = not len(history) or history[-1].step < int(state.step)
@@ -232,7 +234,7 @@ def run(
             history.reason = reason
             shown.end(reason)
         given = last.params if score is None else last.best.params
-        given = devices.local(given)
+        given = complete(devices.local(given))
         keeper.end(devices.whole(state), clock.seconds(), history, given)
         devices.meet()  # none leaves before the last checkpoint is there
     if reason == REASONS[TERMINATED]:
@@ -313,8 +315,19 @@ def _guard(optimizer: Any) -> GuardedState | None:
     return next(nodes, None)
 
 
+def _completed(function: Any, complete: Constants) -> Any:
+    """A function of the parameters and more, as one of those that are trained."""
+    if complete == NONE:
+        return function
+    return lambda trained, *rest: function(complete(trained), *rest)
+
+
 def _failure(
-    loss: Loss | None, state: State, batches: Batches, history: History
+    loss: Loss | None,
+    state: State,
+    complete: Constants,
+    batches: Batches,
+    history: History,
 ) -> FitError:
     """An error that carries what the run had, and says why it may have ended."""
     step = int(state.step) - 1
@@ -324,14 +337,15 @@ def _failure(
     cause = "its batch cannot be had again"
     if taken is not None:
         batch = jax.tree.map(lambda leaf: leaf[0], taken)
-        cause = likely_cause(loss, state.params, batch, places)
+        of_trained = None if loss is None else _completed(loss, complete)
+        cause = likely_cause(of_trained, state.params, batch, places)
     history.reason = "refused"
     error = FitError(
         f"the loss or its gradient was not finite in {REFUSALS} steps in a row, the "
         f"last being step {step}; {cause}. The parameters before them are the `params` "
         "of this error, and the records its `history`"
     )
-    error.params, error.history = state.params, history
+    error.params, error.history = complete(state.params), history
     return error
 
 

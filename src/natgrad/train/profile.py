@@ -22,6 +22,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from natgrad.families.base import is_distribution
 from natgrad.guarded import GuardedState, guarded_ngd
+from natgrad.train.constants import NONE, Constants
 from natgrad.train.rules import Loss, Rule
 
 
@@ -70,8 +71,9 @@ class Evaluated(NamedTuple):
     kept: Any
 
 
-Evaluate = Callable[[Any, Any, Any], Evaluated]
-"""The profile at `params`, from what was `kept` of the point before, on a batch."""
+Evaluate = Callable[[Any, Any, Any, Constants], Evaluated]
+"""The profile at `params`, from what was `kept` of the point before, on a batch; the
+last argument puts back among the parameters what is not trained."""
 
 
 class LineSearchState(NamedTuple):
@@ -134,11 +136,17 @@ def climbing(
             is_over=jnp.zeros((), bool),
         )
 
-    def step(params: Any, state: LineSearchState, batch: Any, **_: Any) -> Any:
+    def step(
+        params: Any,
+        state: LineSearchState,
+        batch: Any,
+        complete: Constants = NONE,
+        **_: Any,
+    ) -> Any:
         here, at = _hyperparameters(params)
         unit = state.unit
         there = here - state.size * state.direction * unit
-        seen = evaluate(at(there), state.kept, batch)
+        seen = evaluate(at(there), state.kept, batch, complete)
         slope = _raveled(seen.slope, params) * unit
         is_finite = jnp.isfinite(seen.value) & jnp.isfinite(slope).all()
         is_finite &= (jnp.abs(there - state.start) <= FAR * unit).all()
@@ -239,8 +247,8 @@ def profile_rule(loss: Loss, total: float) -> Rule:
     as much as `total` together.
     """
 
-    def evaluate(params: Any, kept: Any, batch: Any) -> Evaluated:
-        of_params = lambda params: loss(params, batch)
+    def evaluate(params: Any, kept: Any, batch: Any, complete: Constants) -> Evaluated:
+        of_params = lambda params: loss(complete(params), batch)
         there = settle(of_params, params, SETTLED * total)
         slope = jax.grad(of_params)(there.params)
         return Evaluated(there.params, there.value, slope, kept)

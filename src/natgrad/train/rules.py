@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float
 from natgrad.families.base import is_distribution
 from natgrad.guarded import guarded_ngd
 from natgrad.optim import annealed, on_distributions, on_hyperparameters
+from natgrad.train.constants import NONE, Constants, is_trained
 from natgrad.train.mesh import ALONE, Across
 
 
@@ -26,13 +27,14 @@ class Rule(NamedTuple):
     `step(params, state, batch, **extra)` returns the parameters, the state and the
     loss; a step whose loss or gradient is not finite changes nothing and returns a loss
     that is not finite. Of what the loop knows it takes what it needs: `progress`, the
-    part of the run that is over, `key`, which is new at each step, and `across`, the
-    devices that share the batch, over which it is to take means. If it is right for
-    parts of any weights, whatever the loss is like, it `is_shareable`. A rule that
-    knows when it is done has `is_over`, a function of its state; it sees all rows at
-    every step, on one device. If its rate falls with `progress`, it `is_annealed`, and
-    the loop decides when that begins. A rule for few, short
-    steps `is_brief`: it compiles faster and runs slower.
+    part of the run that is over; `key`, which is new at each step; `across`, the
+    devices that share the batch, over which it is to take means; and `complete`, which
+    puts back among the parameters what is not trained, such as a function. If it is
+    right for parts of any weights, whatever the loss is like, it `is_shareable`. A rule
+    that knows when it is done has `is_over`, a function of its state; it sees all rows
+    at every step, on one device. If its rate falls with `progress`, it `is_annealed`,
+    and the loop decides when that begins. A rule for few, short steps `is_brief`: it
+    compiles faster and runs slower.
     """
 
     init: Callable[[Any], Any]
@@ -62,10 +64,15 @@ def in_turn(loss: Loss, *optimizers: optax.GradientTransformation) -> Rule:
         return tuple(tx.init(params) for tx in steps)
 
     def step(
-        params: Any, state: Any, batch: Any, across: Across = ALONE, **extra: Any
+        params: Any,
+        state: Any,
+        batch: Any,
+        across: Across = ALONE,
+        complete: Constants = NONE,
+        **extra: Any,
     ) -> Any:
         known = {name: extra[name] for name in names if name in extra}
-        of_part = lambda params: loss(params, batch, **known)
+        of_part = lambda params: loss(complete(params), batch, **known)
         value_fn = lambda params: across.mean(of_part(params))
         is_good, first, there, states = jnp.ones((), bool), None, params, []
         for tx, tx_state in zip(steps, state, strict=True):
@@ -99,14 +106,16 @@ def default_rule(loss: Loss, params: Any, fraction: float | None) -> Rule:
     `fraction` is the part of the data that a batch holds. The distributions move first.
     """
     nodes = jax.tree.leaves(params, is_leaf=is_distribution)
-    kinds = frozenset(map(is_distribution, nodes))
+    kinds = frozenset(map(is_distribution, filter(is_trained, nodes)))
     return _default_rule(loss, kinds, fraction)
 
 
 @functools.lru_cache(maxsize=16)
 def _default_rule(loss: Loss, kinds: frozenset[bool], fraction: float | None) -> Rule:
     """One object for one loss, so that it is compiled once."""
-    guarded, ordinary = guarded_ngd(fraction), default_hyperparameters()
+    is_noisy = "key" in inspect.signature(loss).parameters
+    guarded = guarded_ngd(fraction, is_noisy=is_noisy)
+    ordinary = default_hyperparameters()
     optimizers: list[optax.GradientTransformation] = []
     if True in kinds:
         optimizers.append(on_distributions(guarded))

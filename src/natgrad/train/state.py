@@ -13,6 +13,7 @@ from jaxtyping import Array
 from natgrad.compiler import LONG_RUN, SHORT_RUN
 from natgrad.data.source import Batches
 from natgrad.distributed import lost_peers
+from natgrad.train.constants import NONE, Constants
 from natgrad.train.mesh import Across, Devices
 from natgrad.train.rules import Rule
 from natgrad.train.schedule import Plan, first_plan, planned, progress_of
@@ -74,13 +75,17 @@ def _initial_state(rule: Rule, has_score: bool, params: Any) -> State:
     return copied(State(zero, params, rule.init(params), tally, best, plan))
 
 
-def _on_all_devices(rule: Rule, devices: Devices, state: State, *rest: Any) -> State:
+def _on_all_devices(
+    rule: Rule, devices: Devices, complete: Constants, state: State, *rest: Any
+) -> State:
     """Takes some steps on all devices."""
-    steps = partial(_take_steps, rule, devices.across)
+    steps = partial(_take_steps, rule, devices.across, complete)
     return devices.sharded(steps)(state, *rest)
 
 
-_compiled = partial(jax.jit, _on_all_devices, static_argnums=(0, 1), donate_argnums=2)
+_compiled = partial(
+    jax.jit, _on_all_devices, static_argnums=(0, 1, 2), donate_argnums=3
+)
 _advance = _compiled(compiler_options=LONG_RUN)
 _advance_briefly = _compiled(compiler_options=SHORT_RUN)
 
@@ -88,6 +93,7 @@ _advance_briefly = _compiled(compiler_options=SHORT_RUN)
 def _take_steps(
     rule: Rule,
     across: Across,
+    complete: Constants,
     state: State,
     batches: Any,
     number: Any,
@@ -119,6 +125,7 @@ def _take_steps(
             progress=progress_of(state.plan, state.step, steps, part),
             key=across.key(jax.random.fold_in(key, state.step)),
             across=shared,
+            complete=complete,
         )
         tally = _tallied(state.tally, loss)
         plan = state.plan
@@ -165,9 +172,10 @@ class Caller:
         steps: int | None,
         limit: float | None,
         devices: Devices = Devices(),
+        complete: Constants = NONE,
     ):
         self.rule, self.batches, self.seed = rule, batches, seed
-        self.devices = devices
+        self.devices, self.complete = devices, complete
         self.every, self.steps, self.limit = every, steps, limit
         self.room = 1
         # Unknown: the first call compiles. What was measured is to be agreed on.
@@ -189,6 +197,7 @@ class Caller:
             state = advance(
                 self.rule,
                 self.devices,
+                self.complete,
                 self.devices.spread(state._replace(best=None)),
                 self.devices.place(stacked),
                 number,
