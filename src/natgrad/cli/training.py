@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import shutil
 from importlib import util
 from pathlib import Path
@@ -26,6 +27,9 @@ from natgrad.runs import Run
 from natgrad.train import manifest
 from natgrad.train.storage import steps_in
 
+
+CHOSEN = ("likelihood", "batch_size")
+"""What "auto" leaves open until the data have been looked at."""
 
 INTERRUPTED = 130
 NOTHING, BEGUN, ENDED = "nothing", "begun", "ended"
@@ -94,8 +98,9 @@ def _run_of(folder: Path) -> Run:
 def _check_same(given: Run, begun: Run, folder: Path) -> None:
     """Raises if what is to be resumed is not what was asked for."""
     given = dataclasses.replace(given, data=absolute(located(given.data)), sha256=None)
+    is_open = lambda name, value: value is None or (name in CHOSEN and value == "auto")
     for name, value in dataclasses.asdict(given).items():
-        if value is not None and value != getattr(begun, name):
+        if not is_open(name, value) and value != getattr(begun, name):
             raise InputError(
                 f"{folder} has a run with {name} {getattr(begun, name)!r}, and not "
                 f"{value!r}; to go on with it: natgrad resume {folder}; to begin anew "
@@ -173,9 +178,9 @@ def _fit(prepared: Prepared, out: Path, is_json: bool, is_resumed: bool) -> int:
     estimator = make_estimator(run)
     if is_resumed:
         # Found out once; the second time it might be another, and would not fit.
-        found = str(_inducing_of(out / CHECKPOINT) if is_first else None)
-        found = distributed.exchange(found.encode())[0].decode()
-        estimator.n_inducing = run.inducing if found == "None" else int(found)
+        found = json.dumps(_chosen(out / CHECKPOINT, run) if is_first else {})
+        found = json.loads(distributed.exchange(found.encode())[0])
+        estimator.set_params(**found)
     options: dict[str, Any] = {"log": out / HISTORY}
     if util.find_spec("orbax") is not None:
         # From now on the folder is of a run that has not ended, whatever happens.
@@ -189,6 +194,10 @@ def _fit(prepared: Prepared, out: Path, is_json: bool, is_resumed: bool) -> int:
     try:
         prepared.learn(estimator, **options)
         estimator.n_inducing = run.inducing
+        if run.likelihood == "auto":
+            estimator.likelihood = "auto"
+            run = dataclasses.replace(run, likelihood=noise_of(estimator))
+            prepared = prepared._replace(run=run)
         if is_first:
             estimator.save(out / MODEL, metadata=_beside(prepared))
         distributed.meet()  # none ends before the model is there
@@ -236,15 +245,29 @@ def _beside(prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def _inducing_of(checkpoint: Path) -> int | None:
-    """How many inducing inputs the newest checkpoint has, if that can be told."""
+def noise_of(estimator: Any) -> str:
+    """The name of the noise that "auto" has chosen."""
+    from natgrad.sklearn.targets import name_of
+
+    return name_of(estimator.model_.likelihood)
+
+
+def _chosen(checkpoint: Path, run: Run) -> dict[str, Any]:
+    """What the run had chosen by its newest checkpoint, if that can be told."""
     steps = steps_in(checkpoint)
     for step in sorted(steps, reverse=True):
         with contextlib.suppress(manifest.Damage, OSError, LookupError, ValueError):
             leaves = manifest.read(checkpoint / str(step))["leaves"]
             shapes = {name: shape for name, _, shape, _ in leaves}
-            return int(shapes[".params.inducing"][0])
-    return None
+            chosen: dict[str, Any] = {"n_inducing": int(shapes[".params.inducing"][0])}
+            if run.likelihood == "auto":
+                from natgrad.sklearn.targets import name_with
+
+                of = ".params.likelihood."
+                own = [name.removeprefix(of) for name in shapes if name.startswith(of)]
+                chosen["likelihood"] = name_with(own)
+            return chosen
+    return {}
 
 
 def _described(estimator: Any, run: Run, out: Path, rows: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import numpy as np
 from natgrad import gp
 from natgrad.envelope import shown
 from natgrad.errors import CorruptFileError, IncompatibleFileError
+from natgrad.sklearn.units import in_units
 from natgrad.train.history import History
 
 
@@ -43,9 +44,10 @@ def restore(estimator: Any, model: gp.SparseGP, described: dict[str, Any]) -> An
     params, fitted = described["params"], described["fitted"]
     known = estimator.get_params()
     given = {name: value for name, value in params.items() if name in known}
-    for name in ("likelihood", "kernel"):  # an object, then
-        if given.get(name) is None:
-            given[name] = getattr(model, name)
+    if given.get("likelihood") is None:  # an object, then, in the user's units
+        given["likelihood"] = in_units(model.likelihood, 1 / fitted["y_scale_"])
+    if given.get("kernel") is None:
+        given["kernel"] = model.kernel
     estimator.set_params(**given)
     for name in (*NUMBERS, "converged_", "message_"):
         value = fitted[name]

@@ -1,0 +1,36 @@
+"""The order of classes: what a column knows of it, and what has to be given."""
+
+from typing import Any
+
+import numpy as np
+
+from natgrad.errors import InputError
+
+
+def order_of(y: Any) -> Any:
+    """The categories of a pandas column that are in an order, or None."""
+    dtype = getattr(y, "dtype", None)
+    return dtype.categories.to_numpy() if getattr(dtype, "ordered", False) else None
+
+
+def ordered(classes: np.ndarray, order: Any) -> np.ndarray:
+    """Sorted classes in the order that is given, or in that of numbers."""
+    if order is not None:
+        given = np.asarray(order)
+        if len(given) != len(classes):
+            twice = next(each for each in classes.tolist() if (given == each).sum() > 1)
+            raise InputError(
+                f"categories has {twice!r} more than once; it should have each once"
+            )
+        return given.astype(classes.dtype)
+    is_text = any(isinstance(each, str) for each in classes.tolist())
+    if is_text and len(classes) > 2:
+        guess = classes.tolist()[:10]
+        more = ", ..." if len(classes) > 10 else ""
+        raise InputError(
+            f"y has {len(classes)} strings for classes, whose order is not known; the "
+            f"alphabet would give {' < '.join(map(repr, guess))}{more}: give their "
+            "order, the lowest first, as GPOrdinal(categories=[...]), or make y a "
+            "column of ordered categories or of numbers"
+        )
+    return classes
