@@ -47,7 +47,7 @@ def test_an_index_of_pandas_is_no_input(tmp_path, capsys):
     (tmp_path / "t.csv").write_text(",a,y\n0,1.5,2.5\n1,1.25,3.5\n2,1.0,4.75\n")
     prepared = prepare(Run(str(tmp_path / "t.csv"), "y"))
     assert prepared.run.inputs == ("a",)
-    assert "column '' is left out" in capsys.readouterr().err
+    assert "column 1, which has no name, is left out" in capsys.readouterr().err
     asked = prepare(Run(str(tmp_path / "t.csv"), "y", inputs=("", "a")))
     assert asked.run.inputs == ("", "a")
 

@@ -95,6 +95,8 @@ def likelihood_of(y: np.ndarray, run: Run) -> str:
 
 def all_inputs(names: list[str], target: str) -> list[str]:
     """All columns but the target and those that pandas adds."""
-    for name in set(names) & INDICES:
-        say(f"column {name!r} is left out: it looks like an index")
+    for place, name in enumerate(names):
+        if name in INDICES:
+            shown = repr(name) if name else f"{place + 1}, which has no name,"
+            say(f"column {shown} is left out: it looks like an index")
     return [name for name in names if name not in {target, *INDICES}]

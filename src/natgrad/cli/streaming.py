@@ -52,8 +52,8 @@ def prepare_lake(run: Run, folder: Path | None) -> Prepared:
     if likelihood in runs.CLASSES:
         classes = _classes(found, run.target)
     shards = run.shards or _shards(distributed.place().processes, len(lake))
-    is_auto = isinstance(run.batch_size, str)
-    size = _filled(BATCH, shards) if is_auto else run.batch_size
+    size = run.batch_size
+    size = _filled(BATCH, shards) if isinstance(size, str) else size
     run = dataclasses.replace(
         run,
         data=absolute(run.data),

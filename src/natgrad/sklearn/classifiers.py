@@ -9,7 +9,7 @@ from sklearn.utils.validation import column_or_1d
 
 from natgrad.errors import InputError
 from natgrad.sklearn.base import BaseGP, in_double
-from natgrad.sklearn.order import order_of, ordered
+from natgrad.sklearn.order import Order, order_of, ordered
 from natgrad.sklearn.targets import Targets, classification, ordinal
 
 
@@ -147,17 +147,14 @@ class GPOrdinal(_Classifier):
         **options: Any,
     ) -> Any:
         # Asked for now: scikit-learn's check makes an array of y, without its order.
-        self._known_order = order_of(y)
-        try:
-            return super()._fit(X, y, sample_weight, classes, **options)
-        finally:
-            del self._known_order
+        classes = order_of(y) or classes
+        return super()._fit(X, y, sample_weight, classes, **options)
 
     def _learn_classes(self, y: Any, classes: Any) -> None:
-        order = self.categories
-        if order is None:
-            order = getattr(self, "_known_order", None)
-        super()._learn_classes(y, classes if order is None else order)
+        order = None if self.categories is None else Order(self.categories)
+        if order is None and isinstance(classes, Order):
+            order = classes
+        super()._learn_classes(y, classes if order is None else order.classes)
         self.categories_ = ordered(self.classes_, order)
 
     @property

@@ -16,6 +16,7 @@ from natgrad.train.history import History
 NUMBERS = ("y_mean_", "y_scale_", "elbo_", "fit_seconds_", "n_rows_seen_")
 WHOLE = ("n_iter_", "n_features_in_")
 ARRAYS = ("x_mean_", "x_scale_")
+LABELS = ("classes_", "categories_", "feature_names_in_")
 
 
 def save(estimator: Any, path: Any, metadata: dict[str, Any] | None) -> None:
@@ -26,7 +27,7 @@ def save(estimator: Any, path: Any, metadata: dict[str, Any] | None) -> None:
     fitted |= {name: getattr(estimator, name).tolist() for name in ARRAYS}
     fitted |= {"converged_": estimator.converged_, "message_": estimator.message_}
     fitted["history_"] = estimator.history_.to_dict()
-    for name in ("classes_", "feature_names_in_"):
+    for name in LABELS:
         if hasattr(estimator, name):
             values = getattr(estimator, name)
             fitted[name] = {"dtype": values.dtype.str, "values": values.tolist()}
@@ -56,7 +57,7 @@ def restore(estimator: Any, model: gp.SparseGP, described: dict[str, Any]) -> An
         setattr(estimator, name, int(fitted[name]))
     for name in ARRAYS:
         setattr(estimator, name, np.asarray(fitted[name], float))
-    for name in ("classes_", "feature_names_in_"):
+    for name in LABELS:
         if name in fitted:
             dtype = np.dtype(str(fitted[name]["dtype"]))
             if dtype.kind == "O" and not all(
@@ -87,6 +88,8 @@ def read(path: Any, kinds: dict[str, type], **options: Any) -> Any:
 
 def _plain(value: Any) -> Any:
     """A parameter as JSON, or None for an object."""
+    if isinstance(value, list | tuple | np.ndarray):  # the order of classes
+        return [_plain(each) for each in value]
     if isinstance(value, np.generic):
         value = value.item()
     return value if isinstance(value, str | int | float | bool) else None

@@ -1,28 +1,36 @@
 """The order of classes: what a column knows of it, and what has to be given."""
 
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from natgrad.errors import InputError
 
 
-def order_of(y: Any) -> Any:
-    """The categories of a pandas column that are in an order, or None."""
+class Order(NamedTuple):
+    """Classes whose order is known, the lowest first."""
+
+    classes: Any
+
+
+def order_of(y: Any) -> Order | None:
+    """That of a pandas column of ordered categories."""
     dtype = getattr(y, "dtype", None)
-    return dtype.categories.to_numpy() if getattr(dtype, "ordered", False) else None
+    if not getattr(dtype, "ordered", False):
+        return None
+    return Order(cast(Any, dtype).categories.to_numpy())
 
 
-def ordered(classes: np.ndarray, order: Any) -> np.ndarray:
-    """Sorted classes in the order that is given, or in that of numbers."""
+def ordered(classes: np.ndarray, order: Order | None) -> np.ndarray:
+    """Sorted classes in the order that is known, or in that of numbers."""
     if order is not None:
-        given = np.asarray(order)
+        given = np.asarray(order.classes)
         if len(given) != len(classes):
             twice = next(each for each in classes.tolist() if (given == each).sum() > 1)
             raise InputError(
                 f"categories has {twice!r} more than once; it should have each once"
             )
-        return given.astype(classes.dtype)
+        return given
     is_text = any(isinstance(each, str) for each in classes.tolist())
     if is_text and len(classes) > 2:
         guess = classes.tolist()[:10]

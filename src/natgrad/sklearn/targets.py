@@ -10,7 +10,7 @@ from scipy.special import ndtri
 
 from natgrad.errors import InputError
 from natgrad.gp import likelihoods, means
-from natgrad.sklearn.units import widened, in_units
+from natgrad.sklearn.units import in_units, widened
 
 
 class Targets(NamedTuple):
