@@ -48,7 +48,9 @@ def _columns(frame: Any) -> Iterable[tuple[Any, str, Any]]:
             values = lambda name=name: frame[name].to_list()
             yield name, "number" if is_number else kind, values
     elif hasattr(frame, "columns") and hasattr(frame, "dtypes"):  # of pandas
-        for place, (name, dtype) in enumerate(zip(frame.columns, frame.dtypes)):
+        for place, (name, dtype) in enumerate(
+            zip(frame.columns, frame.dtypes, strict=True)
+        ):
             values = lambda at=place: frame.iloc[:, at].tolist()
             yield name, _pandas_kind(dtype), values
     elif getattr(getattr(frame, "dtype", None), "kind", "") in ("m", "M"):
@@ -65,7 +67,7 @@ def _arrow_kind(kind: Any) -> str:
 
 def _pandas_kind(dtype: Any) -> str:
     name = str(dtype)
-    if dtype.kind in "mM" or name.startswith(("period", "interval", "date", "time")):
+    if dtype.kind in "mM" or name.startswith(("period", "date", "time")):
         return "date"
     if name == "category":
         return "categories"
@@ -73,13 +75,14 @@ def _pandas_kind(dtype: Any) -> str:
 
 
 def _is_wrong(value: Any) -> bool:
-    """Whether an object is a text that is no number, or a date."""
-    if _is_time(value):
-        return value == value  # or it is the date that is missing
+    """Whether an object is a text that is no number, or a date that is not missing."""
+    if not isinstance(value, str):
+        return _is_time(value) and value == value
     try:
-        return isinstance(value, str) and float(value) is None
+        float(value)
     except ValueError:
         return True
+    return False
 
 
 def _is_time(value: Any) -> bool:
