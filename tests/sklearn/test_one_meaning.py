@@ -41,7 +41,7 @@ CASES = {
     "robust-max": (GPClassifier, GRADES, lambda: likelihoods.RobustMax(3)),
     "ordinal": (GPOrdinal, GRADES + 3, lambda: EDGES),
 }
-"""The estimator, the targets, and the object in their units that the name stands for."""
+"""The estimator, the targets, and the object of the name, in their units."""
 
 
 def written(path, y, x=X):

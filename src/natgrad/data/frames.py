@@ -30,7 +30,7 @@ def require_numbers(frame: Any) -> None:
             raise InputError(dates(named, wrong))
         raise InputError(
             f"column {named!r} is of {kind}, such as {str(wrong)!r:.40}; it should be "
-            "of numbers: encode it, as OneHotEncoder does in a pipeline, or leave it out"
+            "of numbers: encode it with OneHotEncoder in a pipeline, or leave it out"
         )
 
 
