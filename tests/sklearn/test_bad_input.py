@@ -73,26 +73,17 @@ WRONG = {
     "minutes": (GPRegressor(minutes=0), X, Y, "minutes is 0; it should be above 0"),
 }
 
+DAYS = pd.date_range("2024-02-28", periods=ROWS)
 COLUMNS = {
-    "text": (pd.Series(["red", "blue"] * 16), "column 'c' is of text, such as 'red'"),
+    "text": (["red", "blue"] * 16, "is of text, such as 'red'.*OneHotEncoder"),
     "categories": (
-        pd.Series([1, 2] * 16, dtype="category"),
-        "column 'c' is of categories, such as '1'.*OneHotEncoder",
+        pd.Categorical(["red", "blue"] * 16),
+        "is of categories, such as 'red'.*OneHotEncoder",
     ),
-    "days": (
-        pd.date_range("2024-02-28", periods=ROWS).to_series(),
-        "column 'c' holds dates or times, such as 2024-02-28",
-    ),
-    "date objects": (
-        pd.date_range("2024-02-28", periods=ROWS).date,
-        "column 'c' holds dates or times, such as 2024-02-28",
-    ),
-    "times": (
-        pd.to_timedelta(np.arange(ROWS), unit="h"),
-        "column 'c' holds dates or times",
-    ),
+    "days": (DAYS, "holds dates or times, such as 2024-02-28"),
+    "days as objects": (DAYS.date, "holds dates or times, such as 2024-02-28"),
+    "hours": (DAYS - DAYS[0], "holds dates or times, such as 0"),
 }
-"""Frames of any library, in the words of the column that is wrong."""
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars", "arrow"])
@@ -100,18 +91,12 @@ COLUMNS = {
 @pytest.mark.parametrize("others", [["a"], []])
 def test_a_column_that_is_no_number_is_named(name, others, library):
     values, said = COLUMNS[name]
-    frame = pd.DataFrame({"a": X[:, 0], "c": np.asarray(values)})
-    if name == "categories":
-        frame["c"] = values
-        frame["c"] = frame["c"].cat.rename_categories(["1", "2"])
-        said = said.replace("categories", "(categories|text)")
+    frame = pd.DataFrame({"a": X[:, 0], "c": values})[[*others, "c"]]
     if library == "polars":
         frame = polars.from_pandas(frame)
-    frame = frame[[*others, "c"]]
     if library == "arrow":
         frame = arrow.Table.from_pandas(frame, preserve_index=False)
-        said = said.replace("of text", "of text or categories")
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=f"column 'c' {said}"):
         regressor().fit(frame, Y)
 
 
@@ -121,7 +106,7 @@ def test_objects_that_are_numbers_are_numbers():
     np.testing.assert_array_equal(plain.predict(X), objects.predict(x))
     with pytest.raises(InputError, match="column 'b' is of text, such as 'none'"):
         objects.predict(x.assign(b="none"))
-    with pytest.raises(InputError, match="column 'X' holds dates or times"):
+    with pytest.raises(InputError, match="column 'X' holds dates"):
         plain.predict(np.zeros((2, 2), "datetime64[s]"))
 
 

@@ -27,7 +27,7 @@ def numbers(column: Any, name: str) -> np.ndarray:
         column, kind = column.cast(kind.value_type), kind.value_type
     tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
     if types.is_temporal(kind):
-        raise InputError(dates(name, _first(column)))
+        raise InputError(dates(f"column {name!r}", _first(column)))
     if not any(test(kind) for test in tests):
         raise InputError(
             f"column {name!r} is of type {kind}, such as {_first(column)}; it should "
@@ -125,13 +125,21 @@ def nearest(missing: Iterable[str], names: Iterable[Any]) -> list[str]:
 
 def title(name: Any, place: int) -> str:
     """A column's name, or its place if it has none."""
-    return str(name) if str(name).strip() else f"column {place + 1} (without a name)"
+    return str(name) if str(name).strip() else subject(name, place)
 
 
-def dates(name: Any, example: Any) -> str:
+def subject(name: Any, place: int) -> str:
+    """A column in a sentence."""
+    is_named = bool(str(name).strip())
+    return (
+        f"column {str(name)!r}" if is_named else f"column {place + 1} (without a name)"
+    )
+
+
+def dates(column: str, example: Any) -> str:
     """What to do about a column of dates or times."""
     return (
-        f"column {str(name)!r} holds dates or times, such as {example!s:.40}, which "
+        f"{column} holds dates or times, such as {example!s:.40}, which "
         "natgrad does not take: make numbers of it, such as days since the first, or "
         "leave it out"
     )

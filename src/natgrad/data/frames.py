@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from natgrad.data.columns import dates, is_category, title
+from natgrad.data.columns import dates, is_text, subject
 from natgrad.errors import InputError
 
 
@@ -18,7 +18,7 @@ def require_numbers(frame: Any) -> None:
     for place, (name, kind, values) in enumerate(_columns(frame)):
         if kind == "number":
             continue
-        named = title(name, place)
+        column = subject(name, place)
         if kind == "object":
             wrong = next((value for value in values() if _is_wrong(value)), None)
             if wrong is None:
@@ -27,9 +27,9 @@ def require_numbers(frame: Any) -> None:
         else:
             wrong = next((value for value in values() if value is not None), None)
         if kind == "date":
-            raise InputError(dates(named, wrong))
+            raise InputError(dates(column, wrong))
         raise InputError(
-            f"column {named!r} is of {kind}, such as {str(wrong)!r:.40}; it should be "
+            f"{column} is of {kind}, such as {str(wrong)!r:.40}; it should be "
             "of numbers: encode it with OneHotEncoder in a pipeline, or leave it out"
         )
 
@@ -42,11 +42,8 @@ def _columns(frame: Any) -> Iterable[tuple[Any, str, Any]]:
             yield field.name, _arrow_kind(field.type), values
     elif hasattr(frame, "columns") and hasattr(frame, "schema"):  # of polars
         for name, dtype in frame.schema.items():
-            kind = "object" if dtype.is_nested() or str(dtype) == "Object" else "text"
-            kind = "date" if dtype.is_temporal() else kind
-            is_number = dtype.is_numeric() or str(dtype) in ("Boolean", "Null")
             values = lambda name=name: frame[name].to_list()
-            yield name, "number" if is_number else kind, values
+            yield name, _polars_kind(dtype), values
     elif hasattr(frame, "columns") and hasattr(frame, "dtypes"):  # of pandas
         for place, (name, dtype) in enumerate(
             zip(frame.columns, frame.dtypes, strict=True)
@@ -62,7 +59,17 @@ def _arrow_kind(kind: Any) -> str:
 
     if types.is_temporal(kind):
         return "date"
-    return "text or categories" if is_category(kind) else "number"
+    if types.is_dictionary(kind):
+        return "categories"
+    return "text" if is_text(kind) else "number"
+
+
+def _polars_kind(dtype: Any) -> str:
+    if dtype.is_temporal():
+        return "date"
+    if str(dtype).startswith(("Categorical", "Enum")):
+        return "categories"
+    return "text" if str(dtype) in ("String", "Utf8") else "number"
 
 
 def _pandas_kind(dtype: Any) -> str:

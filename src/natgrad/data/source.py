@@ -292,7 +292,7 @@ def table(frame: Any, target: str, weight: str | None = None) -> Batch:
     def numbers(name: str) -> np.ndarray:
         values = column(name)
         if values.dtype.kind in "mM":
-            raise InputError(dates(name, values[0] if len(values) else "none"))
+            raise InputError(dates(f"column {name!r}", next(iter(values), None)))
         try:
             return values.astype(float)
         except (TypeError, ValueError) as error:

@@ -209,7 +209,7 @@ def described(
     if not texts:
         raise InputError(f"column {name!r} has no values; leave it out")
     if all(map(is_date, texts)):
-        raise InputError(dates(name, texts[0]))
+        raise InputError(dates(f"column {name!r}", texts[0]))
     if len(texts) > MAX_VALUES:
         raise InputError(
             f"column {name!r} has {len(texts):,} different values; a category may have "
