@@ -196,7 +196,7 @@ def _fit(prepared: Prepared, out: Path, is_json: bool, is_resumed: bool) -> int:
         estimator.n_inducing = run.inducing
         if run.likelihood == "auto":
             estimator.likelihood = "auto"
-            run = dataclasses.replace(run, likelihood=noise_of(estimator))
+            run = dataclasses.replace(run, likelihood=_noise_of(estimator))
             prepared = prepared._replace(run=run)
         if is_first:
             estimator.save(out / MODEL, metadata=_beside(prepared))
@@ -245,7 +245,7 @@ def _beside(prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def noise_of(estimator: Any) -> str:
+def _noise_of(estimator: Any) -> str:
     """The name of the noise that "auto" has chosen."""
     from natgrad.sklearn.targets import name_of
 

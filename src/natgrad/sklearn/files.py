@@ -46,6 +46,8 @@ def restore(estimator: Any, model: gp.SparseGP, described: dict[str, Any]) -> An
     known = estimator.get_params()
     given = {name: value for name, value in params.items() if name in known}
     if given.get("likelihood") is None:  # an object, then, in the user's units
+        if not fitted["y_scale_"] > 0:
+            raise ValueError(f"y_scale_ is {shown(fitted['y_scale_'])}")
         given["likelihood"] = in_units(model.likelihood, 1 / fitted["y_scale_"])
     if given.get("kernel") is None:
         given["kernel"] = model.kernel
