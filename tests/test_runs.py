@@ -21,12 +21,12 @@ fields = strategies.fixed_dictionaries(
         ),
         "nulls": strategies.sampled_from(runs.NULLS),
         "sha256": strategies.none() | text,
-        "likelihood": strategies.none() | strategies.sampled_from(runs.LIKELIHOODS),
+        "likelihood": strategies.sampled_from(("auto", *runs.LIKELIHOODS)),
         "kernel": text,
         "inducing": strategies.just("auto") | strategies.integers(1, 10**6),
-        "max_iter": strategies.integers(1, 10**9),
+        "max_iter": strategies.just("auto") | strategies.integers(1, 10**9),
         "minutes": strategies.none() | strategies.floats(1e-9, 1e9),
-        "batch_size": strategies.integers(1, 10**9),
+        "batch_size": strategies.just("auto") | strategies.integers(1, 10**9),
         "seed": strategies.integers(0, 2**32 - 1),
     }
 )

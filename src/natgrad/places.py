@@ -64,11 +64,13 @@ class Places(NamedTuple):
 def places(estimator: Any, X: Any, y: np.ndarray) -> Places:
     """Where each target lies in its predictive distribution.
 
-    Classes are taken in the order of `classes_`; where they have none, any will do.
+    Classes are taken in their order; where they have none, any will do.
     """
     if is_classifier(estimator):
-        shares = np.asarray(estimator.predict_proba(X))
-        hits = y[:, None] == estimator.classes_[None, :]
+        classes = estimator.classes_
+        order = np.searchsorted(classes, getattr(estimator, "categories_", classes))
+        shares = np.asarray(estimator.predict_proba(X))[:, order]
+        hits = y[:, None] == classes[None, order]
         high = (np.cumsum(shares, 1) * hits).sum(1)
         return Places((high - (shares * hits).sum(1)).clip(0, 1), high.clip(0, 1))
     high = estimator.cdf(X, y)

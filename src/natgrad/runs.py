@@ -19,17 +19,21 @@ REGRESSION = (
 )
 CLASSIFICATION = ("bernoulli", "softmax", "robust-max")
 ORDINAL = ("ordinal",)
-LIKELIHOODS = REGRESSION + CLASSIFICATION + ORDINAL
+CLASSES = CLASSIFICATION + ORDINAL
+LIKELIHOODS = REGRESSION + CLASSES
 NULLS = ("error", "drop", "mean")
+NUMBERS = ("inducing", "max_iter", "batch_size")
+"""Whole numbers that may be "auto"."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
     """What was trained on what, and how; `sha256` is that of the file of data.
 
-    `likelihood` is left out to be guessed, `inputs` to be all columns but the target,
-    `batch_size` to be 256, or 1024 of a lake. A lake is read in so many `shards`, of
-    which each process has equally many; `sha256` is then that of its index.
+    `inputs` are all columns but the target if they are left out. "auto" means what it
+    does for the estimators, and for the `likelihood` also to look at what the target
+    is; on disk a batch has 1024 rows then. A data set on disk is read in so many
+    `shards`, of which each process has equally many; `sha256` is that of its index.
     """
 
     data: str
@@ -37,23 +41,23 @@ class Run:
     inputs: tuple[str, ...] | None = None
     nulls: str = "error"
     sha256: str | None = None
-    likelihood: str | None = None
+    likelihood: str = "auto"
     kernel: str = "matern52"
     inducing: int | str = "auto"
-    max_iter: int = 5000
+    max_iter: int | str = "auto"
     minutes: int | float | None = None
-    batch_size: int | None = None
+    batch_size: int | str = "auto"
     shards: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _check_choice("likelihood", self.likelihood, LIKELIHOODS)
+        _check_choice("likelihood", self.likelihood, ("auto", *LIKELIHOODS))
         _check_choice("nulls", self.nulls, NULLS)
-        if isinstance(self.inducing, str) and self.inducing != "auto":
-            raise InputError(
-                f"inducing is {self.inducing!r}; it should be {_said('inducing')}"
-            )
-        for name in ("inducing", "max_iter", "minutes", "batch_size", "shards"):
+        for name in NUMBERS:
+            value = getattr(self, name)
+            if isinstance(value, str) and value != "auto":
+                raise InputError(f"{name} is {value!r}; it should be {_said(name)}")
+        for name in (*NUMBERS, "minutes", "shards"):
             value = getattr(self, name)
             if isinstance(value, int | float) and not 0 < value < float("inf"):
                 raise InputError(f"{name} is {value}; it should be above 0")
@@ -77,9 +81,9 @@ SECTIONS = {
 
 _KINDS = {
     "inputs": "a list of names of columns",
-    "inducing": '"auto" or a whole number',
     "minutes": "a number",
-    **dict.fromkeys(("max_iter", "batch_size", "shards", "seed"), "a whole number"),
+    **dict.fromkeys(NUMBERS, '"auto" or a whole number'),
+    **dict.fromkeys(("shards", "seed"), "a whole number"),
 }
 
 
@@ -158,8 +162,8 @@ def _check_known(what: str, name: str, known: Any) -> None:
         raise InputError(f"there is no {what} {name!r}, but {', '.join(known)}{hint}")
 
 
-def _check_choice(name: str, value: str | None, choices: tuple[str, ...]) -> None:
-    if value is not None and value not in choices:
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
         close = difflib.get_close_matches(value, choices, 1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         raise InputError(

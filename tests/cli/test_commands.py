@@ -110,7 +110,7 @@ def test_the_machine_is_examined(used):
         ("not a model", 1, "houses.csv"),
         ("no such place", 1, "could not be written: No such file or directory"),
         ("no such kind", 1, "--out is p.xlsx; it should end in .parquet or .csv"),
-        ("no target", 1, "houses.csv: the table has no column 'prize'; it has size"),
+        ("no target", 1, "no column 'prize'; did you mean 'price'? It has price, size"),
         ("no inputs", 1, "houses.csv: the table has no column 'tone'"),
         ("strings", 1, "the target 'sold' is of strings"),
         ("order", 1, "whose order is not known; make numbers of it"),

@@ -9,7 +9,10 @@ import pyarrow.parquet as parquet
 import pytest
 
 
-TRAIN = "train --data lake/*.parquet --target price --inducing 8 --max-iter 40"
+TRAIN = (
+    "train --data lake/*.parquet --target price --likelihood gaussian --inducing 8 "
+    "--max-iter 40"
+)
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +43,9 @@ def said(folder, batch):
         "again": f"{TRAIN} --nulls drop --out prices --resume",
         "longer": f"{TRAIN} --nulls drop --out prices --resume --max-iter 50",
         "both": f"{TRAIN} --nulls drop --out prices --resume --force",
-        "classes": f"{TRAIN} --target sold --nulls mean --inputs size,town --out yes",
-        "half": f"{TRAIN} --nulls drop --out half --resume",
+        "classes": f"{TRAIN} --target sold --likelihood auto --nulls mean "
+        "--inputs size,town --out yes",
+        "half": f"{TRAIN} --likelihood auto --nulls drop --out half --resume",
         "set": "train motorcycle --target accel --max-iter 5 --out motorcycle",
         "evaluate": "evaluate prices lake/0.parquet --json",
     }
@@ -57,6 +61,7 @@ def said(folder, batch):
         ("longer", 1, "prices has a run with max_iter 40, and not 50"),
         ("both", 2, "--force begins anew, and --resume goes on: give one"),
         ("classes", 0, "the target has 2 classes: no, yes"),
+        ("half", 0, "its noise may be gaussian, student-t or heteroskedastic"),
         ("half", 0, "saved in half"),
         ("set", 0, "saved in motorcycle"),
     ],

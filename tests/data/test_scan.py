@@ -142,6 +142,14 @@ def test_nulls_that_are_refused_are_named_with_their_file(folder, tmp_path):
         scan(tmp_path, "z")
 
 
+@pytest.mark.parametrize("days", [["28/2/2024", "29/2/2024"], ["2024-02-28"] * 2])
+def test_dates_are_refused_on_disk_too(days, tmp_path):
+    days = arrow.array(np.array(days, "M8[D]") if "-" in days[0] else days)
+    write(tmp_path / "a.parquet", arrow.table({"day": days, "y": [1.0, 2.0]}), [2])
+    with pytest.raises(InputError, match="column 'day' holds dates or times, such as"):
+        scan(tmp_path, "y")
+
+
 def test_of_a_long_table_some_row_groups_are_looked_at(folder, monkeypatch):
     monkeypatch.setattr(sys.modules["natgrad.data.scan"], "MOST", 500)
     part = scan_part(folder, "y", nulls="drop")

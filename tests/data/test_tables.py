@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import stat
 
 import numpy as np
@@ -120,7 +121,10 @@ def test_columns_are_found_by_name_and_missing_ones_named():
     ("values", "message"),
     [
         ([0.0, np.inf], "has 1 infinite value, the first in row 1"),
-        (np.array(["2020-01-01", "2021-01-01"], "M8[D]"), "date32.*leave it out"),
+        (
+            np.array(["2020-01-01", "2021-01-01"], "M8[D]"),
+            "dates or times, such as 2020-01-01",
+        ),
         ([[1], [2]], "list.*make numbers of it"),
         ([None, None], "has no values; leave it out"),
     ],
@@ -130,6 +134,42 @@ def test_what_is_no_number_is_said(values, message):
     table = arrow.table({"when": arrow.array(values)})
     with pytest.raises(InputError, match=f"'when' .*{message}"):
         infer(table, ["when"])
+
+
+def test_the_nearest_columns_are_shown_first_and_none_without_a_name():
+    names = ["", "season", "month", "hour", "day", "wind", "rain", "snow", "fog"]
+    names += ["frost", "cloud", "sun", "moon", "Hires"]
+    table = arrow.table([[1.0]] * len(names), names=names)
+    said = (
+        "the table has no column 'hire'; did you mean 'Hires'? It has Hires, "
+        "column 1 (without a name), season, "
+    )
+    with pytest.raises(InputError, match=re.escape(said)):
+        infer(table, ["hire"])
+    with pytest.raises(InputError, match="no column 'price'; it has column 1"):
+        infer(table, ["price"])
+
+
+@pytest.mark.parametrize(
+    "days",
+    [
+        ["2024-02-28", "2024-02-29"],
+        ["28/02/2024", "29/02/2024"],
+        ["28.2.2024 12:30", "29.2.2024 12:30"],
+        ["2024-02-28T12:30:00Z", "2024-02-29T12:30:00Z"],
+    ],
+)
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_dates_are_refused_however_they_are_written(days, ending, tmp_path):
+    path = tmp_path / f"table.{ending}"
+    write(path, {"day": days, "y": [1.0, 2.0]})
+    with pytest.raises(InputError, match="column 'day' holds dates or times, such as"):
+        infer(read(path), ["day"])
+
+
+def test_versions_and_fractions_are_no_dates():
+    schema = infer(arrow.table({"a": ["1.2.3", "1/2", "10-12-14"]}), ["a"])
+    assert schema.features == ["a=1.2.3", "a=1/2", "a=10-12-14"]
 
 
 def test_names_are_no_category():

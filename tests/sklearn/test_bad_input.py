@@ -4,12 +4,15 @@ import warnings
 
 import numpy as np
 import pandas as pd
+import polars
+import pyarrow as arrow
 import pytest
 from scipy import sparse
 from sklearn.compose import make_column_transformer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
+from natgrad.errors import InputError
 from natgrad.sklearn import GPClassifier, GPOrdinal, GPRegressor
 
 
@@ -69,6 +72,42 @@ WRONG = {
     "steps": (GPRegressor(max_iter=0.5), X, Y, "max_iter is 0.5; it should be"),
     "minutes": (GPRegressor(minutes=0), X, Y, "minutes is 0; it should be above 0"),
 }
+
+DAYS = pd.date_range("2024-02-28", periods=ROWS)
+COLUMNS = {
+    "text": (["red", "blue"] * 16, "is of text, such as 'red'.*OneHotEncoder"),
+    "categories": (
+        pd.Categorical(["red", "blue"] * 16),
+        "is of categories, such as 'red'.*OneHotEncoder",
+    ),
+    "days": (DAYS, "holds dates or times, such as 2024-02-28"),
+    "days as objects": (DAYS.date, "holds dates or times, such as 2024-02-28"),
+    "hours": (DAYS - DAYS[0], "holds dates or times, such as 0"),
+}
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "arrow"])
+@pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.parametrize("others", [["a"], []])
+def test_a_column_that_is_no_number_is_named(name, others, library):
+    values, said = COLUMNS[name]
+    frame = pd.DataFrame({"a": X[:, 0], "c": values})[[*others, "c"]]
+    if library == "polars":
+        frame = polars.from_pandas(frame)
+    if library == "arrow":
+        frame = arrow.Table.from_pandas(frame, preserve_index=False)
+    with pytest.raises(InputError, match=f"column 'c' {said}"):
+        regressor().fit(frame, Y)
+
+
+def test_objects_that_are_numbers_are_numbers():
+    x = pd.DataFrame({"a": X[:, 0].astype(object), "b": X[:, 1].astype(str)})
+    plain, objects = regressor().fit(X, Y), regressor().fit(x, Y)
+    np.testing.assert_array_equal(plain.predict(X), objects.predict(x))
+    with pytest.raises(InputError, match="column 'b' is of text, such as 'none'"):
+        objects.predict(x.assign(b="none"))
+    with pytest.raises(InputError, match="column 'X' holds dates"):
+        plain.predict(np.zeros((2, 2), "datetime64[s]"))
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -125,7 +125,7 @@ def test_of_short_runs_the_one_that_ends_highest_is_chosen(monkeypatch):
     estimator = GPRegressor(n_inducing=4, verbose=False)
     rows = Batch(x, y, np.ones(len(y)))
     for order in (candidates, candidates[::-1]):
-        runs, _ = training._race(estimator, rows, order, 0)
+        runs, _ = training._race(estimator, rows, order, 0, len(y))
         assert isinstance(runs[-1].params.likelihood, likelihoods.StudentT)
 
 

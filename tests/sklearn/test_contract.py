@@ -1,4 +1,7 @@
-"""The estimators pass all of scikit-learn's own checks, with none skipped."""
+"""The estimators pass all of scikit-learn's own checks, with none skipped.
+
+But one that has GPOrdinal take three strings, whose order it cannot know.
+"""
 
 import warnings
 
@@ -28,10 +31,15 @@ def test_all_checks_of_scikit_learn_pass(kind, least):
     results = check_estimator(
         kind(max_iter=30, verbose=False), on_fail=None, on_skip=None
     )
+    is_refused = lambda result: (
+        kind is GPOrdinal
+        and result["check_name"] == "check_classifiers_classes"
+        and "whose order is not known" in str(result["exception"])
+    )
     wrong = [
         (result["check_name"], result["status"], str(result["exception"]))
         for result in results
-        if result["status"] != "passed"
+        if result["status"] != "passed" and not is_refused(result)
     ]
     assert not wrong, "\n".join(map(str, wrong))
     assert len(results) >= least

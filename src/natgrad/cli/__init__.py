@@ -77,9 +77,9 @@ def cli() -> None:
 )
 @click.option(
     "--likelihood",
-    type=click.Choice(LIKELIHOODS),
+    type=click.Choice(("auto", *LIKELIHOODS)),
     metavar="NAME",
-    help=f"What the target is: {', '.join(LIKELIHOODS)}.  [guessed, and said]",
+    help=f"What the target is: auto, {', '.join(LIKELIHOODS)}.  [auto]",
 )
 @click.option(
     "--nulls",
@@ -87,10 +87,10 @@ def cli() -> None:
     help="Refuse nulls, drop their rows, or fill in the mean.  [error]",
 )
 @click.option("--minutes", type=float, help="Stop after so many.")
-@click.option("--max-iter", type=int, help="Stop after so many steps.  [5000]")
+@click.option("--max-iter", metavar="N", help="Stop after so many steps.  [auto]")
 @click.option("--inducing", metavar="M", help="How many inducing points.  [auto]")
 @click.option("--kernel", help="How targets vary with inputs.  [matern52]")
-@click.option("--batch-size", type=int, help="Rows to a step.  [256; a lake: 1024]")
+@click.option("--batch-size", metavar="N", help="Rows to a step.  [auto]")
 @click.option("--seed", type=int, help="What random numbers begin with.  [0]")
 @click.option("--config", type=DATA, help="A run.toml: all that is not given here.")
 @click.option(
@@ -134,12 +134,15 @@ def train(
     if "inputs" in given:
         names = given["inputs"].split(",")
         given["inputs"] = tuple(name.strip() for name in names if name.strip())
-    if given.get("inducing", "auto") != "auto":
+    for name in ("inducing", "max_iter", "batch_size"):
+        if given.get(name, "auto") == "auto":
+            continue
         try:
-            given["inducing"] = int(given["inducing"])
+            given[name] = int(given[name])
         except ValueError:
             raise click.UsageError(
-                f"--inducing is {given['inducing']!r}; it should be a number, or auto"
+                f"--{name.replace('_', '-')} is {given[name]!r}; it should be a "
+                "number, or auto"
             ) from None
     if data is not None:
         given |= {"data": data, "sha256": None}

@@ -33,7 +33,7 @@ class Opened(NamedTuple):
 
     @property
     def is_classifier(self) -> bool:
-        return self.likelihood not in runs.REGRESSION
+        return self.likelihood in runs.CLASSES
 
 
 class Column:

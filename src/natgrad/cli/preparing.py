@@ -18,7 +18,6 @@ from natgrad.errors import InputError
 from natgrad.runs import Run
 
 
-BATCH = 256
 INDICES = {"", "Unnamed: 0", "__index_level_0__"}
 """What a column is called that is there because pandas wrote its index."""
 
@@ -59,7 +58,7 @@ def prepare_table(run: Run) -> Prepared:
             say(f"{(~is_whole).sum():,} of {len(y):,} rows have a null: left out")
         y = y[is_whole]
         likelihood, classes = likelihood_of(y, run), None
-        if likelihood not in runs.REGRESSION:
+        if likelihood in runs.CLASSES:
             y = as_labels(y)
             classes = np.unique(y)
     with Path(path).open("rb") as file:
@@ -70,7 +69,6 @@ def prepare_table(run: Run) -> Prepared:
         inputs=tuple(inputs),
         likelihood=likelihood,
         sha256=digest,
-        batch_size=run.batch_size or BATCH,
     )
     x = framed(encoded.x[is_whole], schema)
     learn = lambda estimator, **options: estimator._fit(x, y, **options)
@@ -78,16 +76,16 @@ def prepare_table(run: Run) -> Prepared:
 
 
 def likelihood_of(y: np.ndarray, run: Run) -> str:
-    """The likelihood of a run, guessed and said if it was left open."""
+    """The likelihood of a run, guessed and printed if it was left open."""
     likelihood, is_text = run.likelihood, y.dtype.kind in "OU"
-    if likelihood is None:
+    if likelihood == "auto":
         likelihood, reason = guess(y)
         say(f"guessed --likelihood {likelihood}: {reason}")
     if likelihood in runs.REGRESSION and is_text:
         raise InputError(
             f"the target {run.target!r} is of strings, such as {str(y[0])!r}; the "
-            f"likelihood {likelihood!r} is of numbers: leave it to be guessed, or "
-            "take another column"
+            f"likelihood {likelihood!r} is of numbers: use 'auto', or take another "
+            "column"
         )
     if likelihood in runs.ORDINAL and is_text:
         raise InputError(
@@ -99,6 +97,8 @@ def likelihood_of(y: np.ndarray, run: Run) -> str:
 
 def all_inputs(names: list[str], target: str) -> list[str]:
     """All columns but the target and those that pandas adds."""
-    for name in set(names) & INDICES:
-        say(f"column {name!r} is left out: it looks like an index")
+    for place, name in enumerate(names):
+        if name in INDICES:
+            shown = repr(name) if name else f"{place + 1}, which has no name,"
+            say(f"column {shown} is left out: it looks like an index")
     return [name for name in names if name not in {target, *INDICES}]

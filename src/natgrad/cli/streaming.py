@@ -46,10 +46,11 @@ def prepare_lake(run: Run, folder: Path | None) -> Prepared:
         say(f"{missing:,} of {found.count:,} rows have a null: left out")
     likelihood = likelihood_of(found.sample_y, run)
     classes = None
-    if likelihood not in runs.REGRESSION:
+    if likelihood in runs.CLASSES:
         classes = _classes(found, run.target)
     shards = run.shards or _shards(distributed.place().processes, len(lake))
-    size = run.batch_size or _filled(BATCH, shards)
+    size = run.batch_size
+    size = _filled(BATCH, shards) if isinstance(size, str) else size
     run = dataclasses.replace(
         run,
         data=absolute(run.data),

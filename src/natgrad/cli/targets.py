@@ -17,9 +17,6 @@ FEW = 10
 MAX_COUNT = 10_000
 """How large a whole number may be for a count."""
 
-HEAVY = 3.0
-"""The excess kurtosis above which tails are heavy: that of a Laplace distribution."""
-
 
 def target_of(table: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
     """The target as strings or as numbers, and which of its rows have one."""
@@ -55,8 +52,11 @@ def guess(y: np.ndarray) -> Guess:
 
     Strings are classes. So are two numbers, and a few whole numbers 0, 1, 2, ...; a few
     whole numbers that begin elsewhere are grades. Whole numbers that come near 0 and
-    are never negative are counts. All else is real, with heavy tails or without.
+    are never negative are counts. All else is real: "auto" if the estimator is to
+    compare several noises.
     """
+    from natgrad.sklearn.targets import noises
+
     values = np.unique(y)
     number = len(values)
     if number < 2:
@@ -90,14 +90,11 @@ def guess(y: np.ndarray) -> Guess:
                     "negative-binomial", f"{said}, and its variance is above its mean"
                 )
             return Guess("poisson", said)
-    centred = (y - y.mean()) / y.std()
-    kurtosis = float(np.mean(centred**4)) - 3
-    if kurtosis > HEAVY:
-        return Guess(
-            "student-t",
-            f"the target is real with heavy tails (excess kurtosis {kurtosis:.1f})",
-        )
-    return Guess("gaussian", "the target is real")
+    compared = noises(len(y))
+    if compared[1:]:
+        names = f"{', '.join(compared[:-1])} or {compared[-1]}"
+        return Guess("auto", f"the target is real; its noise may be {names}")
+    return Guess(compared[0], "the target is real")
 
 
 def _listed(values: np.ndarray) -> str:

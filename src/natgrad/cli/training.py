@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 from importlib import util
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,9 @@ from natgrad.runs import Run
 from natgrad.train import manifest
 from natgrad.train.storage import steps_in
 
+
+CHOSEN = ("likelihood", "batch_size")
+"""What "auto" leaves open until the data have been looked at."""
 
 INTERRUPTED = 130
 NOTHING, BEGUN, ENDED = "nothing", "begun", "ended"
@@ -142,8 +146,9 @@ def _is_begun(place: Path, run: Run) -> bool:
 def _check_same(given: Run, begun: Run, folder: Path) -> None:
     """Raises if what is to be resumed is not what was asked for."""
     given = dataclasses.replace(given, data=absolute(located(given.data)), sha256=None)
+    is_open = lambda name, value: value is None or (name in CHOSEN and value == "auto")
     for name, value in dataclasses.asdict(given).items():
-        if value is not None and value != getattr(begun, name):
+        if not is_open(name, value) and value != getattr(begun, name):
             raise InputError(
                 f"{folder} has a run with {name} {getattr(begun, name)!r}, and not "
                 f"{value!r}; to continue it: natgrad resume {folder}; to begin anew "
@@ -217,8 +222,8 @@ def _fit(
     estimator = make_estimator(run)
     if is_resumed:
         # Found out once; the second time it might be another, and would not fit.
-        found = _agreed(str(_inducing_of(place / CHECKPOINT) if is_first else None))
-        estimator.n_inducing = run.inducing if found == "None" else int(found)
+        found = _agreed(json.dumps(_chosen(place / CHECKPOINT, run) if is_first else {}))
+        estimator.set_params(**json.loads(found))
     options: dict[str, Any] = {"log": place / HISTORY}
     if util.find_spec("orbax") is not None:
         # From now on the folder is of a run that has not ended, whatever happens.
@@ -234,6 +239,10 @@ def _fit(
     try:
         prepared.learn(estimator, **options)
         estimator.n_inducing = run.inducing
+        if run.likelihood == "auto":
+            estimator.likelihood = "auto"
+            run = dataclasses.replace(run, likelihood=_noise_of(estimator))
+            prepared = prepared._replace(run=run)
         if is_first:
             estimator.save(place / MODEL, metadata=beside(prepared))
         distributed.meet()  # none ends before the model is there
@@ -285,15 +294,29 @@ def _say_what_stays(prepared: Prepared, place: Path, out: Path) -> None:
         drop(checkpoint if place == out else place)
 
 
-def _inducing_of(checkpoint: Path) -> int | None:
-    """How many inducing inputs the newest checkpoint has, if that can be told."""
+def _noise_of(estimator: Any) -> str:
+    """The name of the noise that "auto" has chosen."""
+    from natgrad.sklearn.targets import name_of
+
+    return name_of(estimator.model_.likelihood)
+
+
+def _chosen(checkpoint: Path, run: Run) -> dict[str, Any]:
+    """What the run had chosen by its newest checkpoint, if that can be told."""
     steps = steps_in(checkpoint)
     for step in sorted(steps, reverse=True):
         with contextlib.suppress(manifest.Damage, OSError, LookupError, ValueError):
             leaves = manifest.read(checkpoint / str(step))["leaves"]
             shapes = {name: shape for name, _, shape, _ in leaves}
-            return int(shapes[".params.inducing"][0])
-    return None
+            chosen: dict[str, Any] = {"n_inducing": int(shapes[".params.inducing"][0])}
+            if run.likelihood == "auto":
+                from natgrad.sklearn.targets import name_with
+
+                of = ".params.likelihood."
+                own = [name.removeprefix(of) for name in shapes if name.startswith(of)]
+                chosen["likelihood"] = name_with(own)
+            return chosen
+    return {}
 
 
 def _described(estimator: Any, run: Run, out: Path, rows: int) -> dict[str, Any]:

@@ -1,11 +1,20 @@
 """Columns of Arrow as arrays."""
 
+import difflib
+import re
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from natgrad.errors import InputError
+
+
+DATE = re.compile(
+    r"\s*(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3\d{4})"
+    r"([T\s]+\d{1,2}:\d{2}.*)?\s*$"
+)
+"""With a year of four digits: 1.2.3 is a version, and not a day."""
 
 
 def numbers(column: Any, name: str) -> np.ndarray:
@@ -17,6 +26,8 @@ def numbers(column: Any, name: str) -> np.ndarray:
     if types.is_dictionary(kind):
         column, kind = column.cast(kind.value_type), kind.value_type
     tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
+    if types.is_temporal(kind):
+        raise InputError(dates(f"column {name!r}", _first(column)))
     if not any(test(kind) for test in tests):
         raise InputError(
             f"column {name!r} is of type {kind}, such as {_first(column)}; it should "
@@ -89,12 +100,54 @@ def require(names: Iterable[str], wanted: Iterable[str]) -> None:
     """Raises unless a table has all columns that are asked for."""
     names = list(names)
     missing = [name for name in wanted if name not in names]
-    if missing:
-        word = "columns" if missing[1:] else "column"
-        raise InputError(
-            f"the table has no {word} {listed(map(repr, missing))}; it has "
-            f"{listed(names)}"
-        )
+    if not missing:
+        return
+    word = "columns" if missing[1:] else "column"
+    near = nearest(missing, names)
+    # Those that were meant come first, as of many names not all are shown.
+    shown = [*near, *(name for name in names if name not in near)]
+    there = [title(name, names.index(name)) for name in shown]
+    hint = f"did you mean {near[0]!r}? It has" if near else "it has"
+    raise InputError(
+        f"the table has no {word} {listed(map(repr, missing))}; {hint} {listed(there)}"
+    )
+
+
+def nearest(missing: Iterable[str], names: Iterable[Any]) -> list[str]:
+    """Names that are spelled much like those that are missing, in capitals or not."""
+    known = {str(name).casefold(): str(name) for name in names if str(name).strip()}
+    near: dict[str, None] = {}
+    for name in missing:
+        close = difflib.get_close_matches(str(name).casefold(), known)
+        near |= dict.fromkeys(known[each] for each in close)
+    return list(near)
+
+
+def title(name: Any, place: int) -> str:
+    """A column's name, or its place if it has none."""
+    return str(name) if str(name).strip() else subject(name, place)
+
+
+def subject(name: Any, place: int) -> str:
+    """A column in a sentence."""
+    is_named = bool(str(name).strip())
+    return (
+        f"column {str(name)!r}" if is_named else f"column {place + 1} (without a name)"
+    )
+
+
+def dates(column: str, example: Any) -> str:
+    """What to do about a column of dates or times."""
+    return (
+        f"{column} holds dates or times, such as {example!s:.40}, which "
+        "natgrad does not take: make numbers of it, such as days since the first, or "
+        "leave it out"
+    )
+
+
+def is_date(text: str) -> bool:
+    """Whether a text is a date, such as 2024-02-29, 2024/2/29 12:00 or 29.02.2024."""
+    return DATE.match(text) is not None
 
 
 def counted(count: int | np.integer, noun: str) -> str:

@@ -11,6 +11,8 @@ import jax
 import numpy as np
 
 from natgrad.data.batch import Batch
+from natgrad.data.columns import dates, require
+from natgrad.data.frames import require_numbers
 from natgrad.errors import InputError, InputWarning
 
 
@@ -260,6 +262,7 @@ def as_array(column: Any) -> Any:
     """Columns of numbers, of NumPy, JAX, pandas, polars or Arrow, as an array."""
     if column is None:
         return None
+    require_numbers(column)
     if hasattr(column, "column_names"):  # an Arrow table
         return np.stack([column[name].to_numpy() for name in column.column_names], -1)
     if hasattr(column, "to_numpy"):
@@ -283,16 +286,15 @@ def table(frame: Any, target: str, weight: str | None = None) -> Batch:
 
         frame = pyarrow.table(frame)
     names = list(getattr(frame, "column_names", None) or frame.columns)
-    for name in (target, weight):
-        if name is not None and name not in names:
-            raise InputError(
-                f"the table has no column {name!r}; it has {', '.join(map(str, names))}"
-            )
+    require(names, [name for name in (target, weight) if name is not None])
     column = lambda name: np.asarray(frame[name].to_numpy())
 
     def numbers(name: str) -> np.ndarray:
+        values = column(name)
+        if values.dtype.kind in "mM":
+            raise InputError(dates(f"column {name!r}", next(iter(values), None)))
         try:
-            return column(name).astype(float)
+            return values.astype(float)
         except (TypeError, ValueError) as error:
             raise InputError(
                 f"column {name!r} is not of numbers ({error}); drop it, or make "

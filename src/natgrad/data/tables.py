@@ -15,7 +15,9 @@ import numpy as np
 from natgrad.data.columns import (
     coded,
     counted as counted,
+    dates,
     is_category,
+    is_date,
     is_text as is_text,
     listed,
     numbers as numbers,
@@ -206,6 +208,8 @@ def described(
     texts = sorted(values)
     if not texts:
         raise InputError(f"column {name!r} has no values; leave it out")
+    if all(map(is_date, texts)):
+        raise InputError(dates(f"column {name!r}", texts[0]))
     if len(texts) > MAX_VALUES:
         raise InputError(
             f"column {name!r} has {len(texts):,} different values; a category may have "

@@ -137,7 +137,7 @@ def predicted(estimator: Any, X: Any, y: Any, ax: Any = None) -> Any:
 
 
 def _confusion(estimator: Any, X: Any, y: np.ndarray, ax: Any) -> Any:
-    classes = estimator.classes_
+    classes = getattr(estimator, "categories_", estimator.classes_)
     place = {label: k for k, label in enumerate(classes.tolist())}
     table = np.zeros((len(classes), len(classes)), int)
     for seen, said in zip(y.tolist(), estimator.predict(X).tolist(), strict=True):

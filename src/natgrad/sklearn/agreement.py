@@ -35,7 +35,8 @@ LIKELIHOODS: dict[str, dict[str, tuple[type, ...]]] = {
     "GPRegressor": _REGRESSION
     | {"auto": tuple(kind for noise in NOISES for kind in _REGRESSION[noise])},
     "GPClassifier": _CLASSES | {"auto": (likelihoods.Bernoulli, likelihoods.Softmax)},
-    "GPOrdinal": _CLASSES | {"auto": (likelihoods.Ordinal,)},
+    "GPOrdinal": _CLASSES
+    | {"auto": (likelihoods.Ordinal,), "ordinal": (likelihoods.Ordinal,)},
 }
 """The likelihood that a model has, by estimator and by the name its user gave."""
 
@@ -77,6 +78,11 @@ def checked(
         _check_regressor(values, model)
     else:
         values["classes_"] = _classes(kind, values, model)
+    if kind == "GPOrdinal":
+        values["categories_"] = _categories(values)
+        params["categories"] = values["categories_"].tolist()
+    elif "categories" in params or "categories_" in values:
+        raise InputError(f"it has categories; a {kind} has none")
     _check_units(values, model)
     values["elbo_"] = fields.or_nan(values["elbo_"])
     return params, values | {"history_": fields.history(fitted["history_"])}
@@ -138,6 +144,20 @@ def _classes(kind: str, values: dict[str, Any], model: gp.SparseGP) -> np.ndarra
         raise InputError(f"classes_ is {shown(labels)}; no two should be the same")
     if kind in SORTED and sorted(labels) != labels:
         raise InputError(f"classes_ is {shown(labels)}; it should be in order")
+    return found
+
+
+def _categories(values: dict[str, Any]) -> np.ndarray:
+    """The classes in their order; without one, that in which they are sorted."""
+    classes = values["classes_"]
+    if "categories_" not in values:
+        return classes
+    found = fields.labels("categories_", values["categories_"])
+    if sorted(found.tolist()) != classes.tolist() or found.dtype != classes.dtype:
+        raise InputError(
+            f"categories_ is {shown(found.tolist())}; it should be "
+            f"{shown(classes.tolist())} in another order"
+        )
     return found
 
 

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from natgrad import compilation_cache, gp
 from natgrad.data.batch import Batch
+from natgrad.data.frames import require_numbers
 from natgrad.errors import InputError
 from natgrad.gp.files import from_bytes, to_bytes
 from natgrad.gp.stream import absorb
@@ -113,6 +114,7 @@ class BaseGP(BaseEstimator):
         """As `fit`; `options` are more of those of `natgrad.gp.fit`."""
         began = time.monotonic()
         self._check_parameters()
+        require_numbers(X)
         X, y = validate_data(self, X, y, **self._rules())
         X, y, weight = weighted(X, y, sample_weight)
         self._learn_classes(y, classes)
@@ -142,6 +144,7 @@ class BaseGP(BaseEstimator):
         """
         if not hasattr(self, "model_"):
             return self._fit(X, y, sample_weight)
+        require_numbers(X)
         X, y = validate_data(self, X, y, reset=False, **self._rules())
         X, y, weight = weighted(X, y, sample_weight)
         if len(y):
@@ -212,6 +215,7 @@ class BaseGP(BaseEstimator):
 
     def _inputs(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
+        require_numbers(X)
         with printable_errors():  # they list names of columns
             table: Any = validate_data(self, X, dtype=np.float64, reset=False)
         return self._scaled(table)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from natgrad.gp import as_kernel, kernels
+from natgrad.sklearn.units import widened
 
 
 KERNELS = {
@@ -19,6 +20,6 @@ KERNELS = {
 def beginnings(kernel: Any, columns: int) -> list[Any]:
     """As in the paper, far smoother, and far rougher; or the kernel that was given."""
     if not isinstance(kernel, str):
-        return [as_kernel(kernel)]
+        return [widened(as_kernel(kernel))]
     make, root = KERNELS[kernel], np.full(columns, math.sqrt(columns))
     return [make(root, 2.0), make(3 * root, 10.0), make(root / 10, 1.0)]

@@ -82,6 +82,7 @@ _LABELS = Rule(_is_labels, "an object of dtype and values", is_required=False)
 _PARAMS = {
     "likelihood": _NAME,
     "kernel": _NAME,
+    "categories": Rule(lambda value: value is None, "null: categories_ has the order"),
     "n_inducing": _LIMIT,
     "max_iter": _LIMIT,
     "batch_size": _LIMIT,
@@ -119,6 +120,7 @@ FITTED = {
         "an object of reason and records",
     ),
     "classes_": _LABELS,
+    "categories_": _LABELS,
     "feature_names_in_": _LABELS,
 }
 LABELS = tuple(name for name, rule in FITTED.items() if rule is _LABELS)

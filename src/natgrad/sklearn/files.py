@@ -15,6 +15,7 @@ from natgrad.errors import (
 )
 from natgrad.gp.files import load_with_metadata
 from natgrad.sklearn import agreement, fields
+from natgrad.sklearn.units import in_units
 from natgrad.train.history import History
 
 
@@ -55,9 +56,10 @@ def described(estimator: Any, metadata: dict[str, Any] | None) -> dict[str, Any]
 def restore(estimator: Any, model: gp.SparseGP, described: dict[str, Any]) -> Any:
     """An estimator with all that `save` has kept of it."""
     params, fitted = agreement.checked(type(estimator).__name__, described, model)
-    for name in ("likelihood", "kernel"):  # an object, then
-        if params.get(name) is None:
-            params[name] = getattr(model, name)
+    if params.get("likelihood") is None:  # an object, then, in the units of the targets
+        params["likelihood"] = in_units(model.likelihood, 1 / fitted["y_scale_"])
+    if params.get("kernel") is None:
+        params["kernel"] = model.kernel
     estimator.set_params(**params)
     for name, value in fitted.items():
         setattr(estimator, name, value)
@@ -85,6 +87,8 @@ def read(path: Any, kinds: dict[str, type], **options: Any) -> Any:
 
 def _plain(value: Any) -> Any:
     """A parameter as JSON, or None for an object."""
+    if isinstance(value, list | tuple | np.ndarray):  # the order of classes
+        return [_plain(each) for each in value]
     if isinstance(value, np.generic):
         value = value.item()
     return value if isinstance(value, str | int | float | bool) else None

@@ -10,8 +10,7 @@ from sklearn.utils.validation import column_or_1d
 
 from natgrad.errors import InputError
 from natgrad.sklearn.base import BaseGP, in_double
-from natgrad.sklearn.targets import NOISES, Targets, regression
-from natgrad.sklearn.training import MANY
+from natgrad.sklearn.targets import Targets, noises, regression
 
 
 class GPRegressor(RegressorMixin, BaseGP):
@@ -24,10 +23,15 @@ class GPRegressor(RegressorMixin, BaseGP):
         What the targets are: real numbers with equal noise; with outliers; with noise
         that depends on the inputs; positive; between 0 and 1; or counts. "auto" is
         "gaussian" for fewer than 256 rows. With more, short runs compare the first
-        three and keep the one with the highest ELBO.
+        three and keep the one with the highest ELBO. The parameters of a likelihood
+        object are where training starts, in the units of y: `StudentT(2.0)` has a noise
+        of scale 2 in these. The estimator standardizes y as it does for the name. A
+        likelihood of your own sees y as it is.
     kernel : {"matern52", "matern32", "matern12", "rbf"} or a kernel, \
             default="matern52"
-        How smooth the function is. Each input has a lengthscale of its own.
+        How smooth the function is. Each input has a lengthscale of its own. The
+        parameters of a kernel object are where training starts, in scaled units: those
+        of inputs of deviation 1, and of y as the likelihood sees it.
     n_inducing : int or "auto", default="auto"
         How many inducing inputs stand for the rows. More follow finer detail and take
         longer; "auto" finds out how many help.
@@ -65,9 +69,9 @@ class GPRegressor(RegressorMixin, BaseGP):
         return regression(self.likelihood, y, weight)
 
     def _candidates(self, y: np.ndarray, weight: np.ndarray) -> list[Targets]:
-        if self.likelihood != "auto" or len(y) < MANY:
-            return super()._candidates(y, weight)
-        return [regression(noise, y, weight) for noise in NOISES]
+        if isinstance(self.likelihood, str) and self.likelihood == "auto":
+            return [regression(noise, y, weight) for noise in noises(len(y))]
+        return super()._candidates(y, weight)
 
     def _numbers(self, y: Any) -> np.ndarray:
         return np.asarray(column_or_1d(y, warn=True), float)

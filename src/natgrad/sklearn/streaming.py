@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from natgrad import gp
+from natgrad.data.batch import Batch
 from natgrad.data.scan import Summary
 from natgrad.data.stream import Parquet
 from natgrad.sklearn import training
 from natgrad.sklearn.base import in_double
-from natgrad.sklearn.beginnings import beginnings
 from natgrad.sklearn.targets import shared_scale
 
 
@@ -34,7 +33,8 @@ def fit(
     estimator.x_mean_ = found.mean
     scale = np.where(found.deviation > 0, found.deviation, 1.0)
     estimator.x_scale_ = shared_scale(found.sample_x, scale)
-    targets = estimator._targets(y, np.ones(len(y)))
+    candidates = estimator._candidates(y, weight := np.ones(len(y)))
+    targets = candidates[0]
     estimator.y_mean_, estimator.y_scale_ = targets.centre, targets.scale
 
     def encode(y: np.ndarray) -> np.ndarray:
@@ -42,12 +42,9 @@ def fit(
 
     data = rows.scaled(estimator.x_mean_, estimator.x_scale_, encode)
     seed = int(check_random_state(estimator.random_state).randint(2**31 - 1))
-    size = None if estimator.n_inducing == "auto" else estimator.n_inducing
-    kernel = beginnings(estimator.kernel, len(names))[0]
-    x = estimator._scaled(found.sample_x)
-    model = gp.start(
-        x, targets.likelihood, size, seed, kernel=kernel, mean=targets.mean
-    )
-    minutes = estimator.minutes
-    fitted = training.train(estimator, model, data, seed, minutes=minutes, **options)
+    sample = Batch(estimator._scaled(found.sample_x), estimator._standard(y), weight)
+    model, fitted = training.begun(estimator, sample, candidates, seed, found.whole)
+    if fitted is None:
+        options["minutes"] = training.minutes_left(estimator, began)
+        fitted = training.train(estimator, model, data, seed, **options)
     estimator._keep(fitted, data.num_data, time.monotonic() - began)

@@ -1,5 +1,6 @@
 """What the names of likelihoods mean, and in which units each sees its targets."""
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ from scipy.special import ndtri
 
 from natgrad.errors import InputError
 from natgrad.gp import likelihoods, means
+from natgrad.sklearn.units import in_units, widened
 
 
 class Targets(NamedTuple):
@@ -21,19 +23,6 @@ class Targets(NamedTuple):
     centre: float = 0.0
     scale: float = 1.0
     mean: Any = None
-
-
-Rule = Callable[[np.ndarray, np.ndarray], Targets]
-
-
-def standardized(make: Callable[[], Any]) -> Rule:
-    """Targets of mean 0 and variance 1."""
-
-    def rule(y: np.ndarray, weight: np.ndarray) -> Targets:
-        centre, scale = centre_and_scale(y[:, None], weight)
-        return Targets(make(), float(centre[0]), float(scale[0]))
-
-    return rule
 
 
 def centre_and_scale(
@@ -70,60 +59,112 @@ def shared_scale(x: np.ndarray, scale: np.ndarray) -> np.ndarray:
     )
 
 
-def _gamma(y: np.ndarray, weight: np.ndarray) -> Targets:
-    likelihoods.Gamma().check(y)
-    scale = float(weight @ y / weight.sum())
-    return Targets(likelihoods.Gamma(), 0.0, scale)
+def _standardized(likelihood: Any, y: np.ndarray, weight: np.ndarray) -> Targets:
+    """Targets of mean 0 and variance 1."""
+    centre, scale = centre_and_scale(y[:, None], weight)
+    return Targets(likelihood, float(centre[0]), float(scale[0]))
 
 
-def _beta(y: np.ndarray, weight: np.ndarray) -> Targets:
+def _in_means(likelihood: Any, y: np.ndarray, weight: np.ndarray) -> Targets:
+    """Targets of mean 1, where 0 stays 0."""
+    likelihood.check(y)
+    return Targets(likelihood, 0.0, float(weight @ y / weight.sum()))
+
+
+def _proportions(likelihood: Any, y: np.ndarray, weight: np.ndarray) -> Targets:
     mean = float(weight @ y / weight.sum())
     mean = min(max(mean, 1e-6), 1 - 1e-6)
-    start = means.Constant(math.log(mean / (1 - mean)))
-    return Targets(likelihoods.Beta(10.0), mean=start)
+    start = math.log(mean / (1 - mean)) if likelihood.link == "logit" else ndtri(mean)
+    return Targets(likelihood, mean=means.Constant(float(start)))
 
 
-def _counts(make: Callable[[], Any]) -> Rule:
-    def rule(y: np.ndarray, weight: np.ndarray) -> Targets:
-        make().check(y)
-        mean = float(weight @ y / weight.sum())
-        return Targets(make(), mean=means.Constant(math.log(max(mean, 1e-3))))
-
-    return rule
+def _counts(likelihood: Any, y: np.ndarray, weight: np.ndarray) -> Targets:
+    likelihood.check(y)
+    mean = float(weight @ y / weight.sum())
+    return Targets(likelihood, mean=means.Constant(math.log(max(mean, 1e-3))))
 
 
-REGRESSION: dict[str, Rule] = {
-    "gaussian": standardized(likelihoods.Gaussian),
-    "student-t": standardized(likelihoods.StudentT),
-    "heteroskedastic": standardized(likelihoods.HeteroskedasticGaussian),
-    "gamma": _gamma,
-    "beta": _beta,
-    "poisson": _counts(likelihoods.Poisson),
-    "negative-binomial": _counts(likelihoods.NegativeBinomial),
+def _as_they_are(likelihood: Any, y: np.ndarray, weight: np.ndarray) -> Targets:
+    """Targets in the user's units, which alone a likelihood of the user's own knows."""
+    return Targets(likelihood)
+
+
+RULES: dict[type, Callable[[Any, np.ndarray, np.ndarray], Targets]] = {
+    likelihoods.Gaussian: _standardized,
+    likelihoods.StudentT: _standardized,
+    likelihoods.HeteroskedasticGaussian: _standardized,
+    likelihoods.Gamma: _in_means,
+    likelihoods.Beta: _proportions,
+    likelihoods.Poisson: _counts,
+    likelihoods.NegativeBinomial: _counts,
 }
+"""In which units each kind sees its targets, whether it has a name or is an object."""
+
+REGRESSION: dict[str, Callable[[], Any]] = {
+    "gaussian": likelihoods.Gaussian,
+    "student-t": likelihoods.StudentT,
+    "heteroskedastic": likelihoods.HeteroskedasticGaussian,
+    "gamma": likelihoods.Gamma,
+    "beta": lambda: likelihoods.Beta(10.0),
+    "poisson": likelihoods.Poisson,
+    "negative-binomial": likelihoods.NegativeBinomial,
+}
+"""What a name stands for, with parameters in the units that its rule gives."""
+
 NOISES = ("gaussian", "student-t", "heteroskedastic")
-"""What real targets may have, of which "auto" finds the best where rows are many."""
+MANY = 256
+
+
+def noises(rows: int) -> tuple[str, ...]:
+    """What "auto" compares for real targets: with few rows there is nothing to compare.
+
+    The estimators and the command ask here, for tables in memory and on disk.
+    """
+    return NOISES if rows >= MANY else NOISES[:1]
+
+
+def name_of(likelihood: Any) -> str:
+    """The name of a noise that "auto" has chosen."""
+    return next(name for name in NOISES if type(likelihood) is REGRESSION[name])
+
+
+def name_with(parameters: list[str]) -> str:
+    """The name of the noise that learns these parameters."""
+    learned = lambda kind: [
+        field.name
+        for field in dataclasses.fields(kind)
+        if not field.metadata.get("static", False)
+    ]
+    return next(name for name in NOISES if learned(REGRESSION[name]) == parameters)
+
 
 CLASSES = ("auto", "bernoulli", "softmax", "robust-max")
 
 
 def regression(likelihood: Any, y: np.ndarray, weight: np.ndarray) -> Targets:
-    """What a regressor of this likelihood sees of its targets."""
+    """What a regressor of this likelihood sees of its targets.
+
+    The parameters of an object are in the user's units, and are scaled as targets are.
+    """
     if isinstance(likelihood, likelihoods.AbstractLikelihood):
-        return Targets(likelihood)
+        rule = RULES.get(type(likelihood), _as_they_are)
+        targets = rule(widened(likelihood), y, weight)
+        scaled = in_units(targets.likelihood, targets.scale)
+        return targets._replace(likelihood=scaled)
     likelihood = "gaussian" if likelihood == "auto" else likelihood
     if likelihood not in REGRESSION:
         raise InputError(
             f"likelihood is {likelihood!r}; it should be one of "
             f"{', '.join(map(repr, REGRESSION))}, or one of natgrad.gp.likelihoods"
         )
-    return REGRESSION[likelihood](y, weight)
+    made = REGRESSION[likelihood]()
+    return RULES[type(made)](made, y, weight)
 
 
 def classification(likelihood: Any, classes: int) -> Targets:
     """What a classifier of this likelihood sees of its labels 0, 1, ..."""
     if isinstance(likelihood, likelihoods.AbstractLikelihood):
-        return Targets(likelihood)
+        return Targets(widened(likelihood))
     if likelihood not in CLASSES:
         raise InputError(
             f"likelihood is {likelihood!r}; it should be one of "

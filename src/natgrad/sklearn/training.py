@@ -7,6 +7,7 @@ one, if the evidence is then the highest of all.
 """
 
 import functools
+import json
 import math
 import time
 import warnings
@@ -15,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from natgrad import gp
+from natgrad import distributed, gp
 from natgrad.compiler import SHORT_RUN
 from natgrad.data.batch import Batch
 from natgrad.data.source import Arrays, Sample, filled
@@ -29,12 +30,12 @@ from natgrad.gp.profile import carried_over, profile_rule, whole_rule
 from natgrad.gp.sizes import enough, moved
 from natgrad.gp.sparse import work
 from natgrad.sklearn.beginnings import beginnings
-from natgrad.sklearn.targets import Targets
+from natgrad.sklearn.targets import MANY, Targets
 from natgrad.train.history import History
 from natgrad.train.loop import STEPS, Fitted, run
 
 
-FEWEST, FIRST, MANY = 32, 100, 256
+FEWEST, FIRST = 32, 100
 """How many inducing inputs are tried first, for less than so many rows and for more."""
 
 LAP = 20
@@ -62,7 +63,7 @@ def trained(
     if is_small and len(candidates) == 1:
         starts = beginnings(estimator.kernel, rows.x.shape[1])
         return _exact(estimator, rows, candidates[0], starts, options)
-    runs, ended = _race(estimator, rows, candidates, seed)
+    runs, ended = _race(estimator, rows, candidates, seed, len(rows.y))
     if ended is not None:
         return ended
     model = runs[-1].params
@@ -73,16 +74,34 @@ def trained(
         found = _exact(estimator, rows, candidates[0], start, options)
         if found.history[-1].objective >= runs[-1].history[-1].objective:
             return found
-    if estimator.n_inducing == "auto":
-        is_all = _is_whole(estimator, model, len(rows.y))
-        larger = enough(model, rows, seed)
-        usual = min(len(rows.y) // ROWS_EACH, MOST)
-        if not is_all and len(larger.inducing) < usual:
-            larger = moved(model, rows.x, usual, seed)
-        if len(larger.inducing) > len(model.inducing):
-            model = carried_over(larger, model, filled(rows)) if is_all else larger
-    minutes = _minutes_left(estimator, began)
+    model = _grown(estimator, model, rows, seed, len(rows.y))
+    minutes = minutes_left(estimator, began)
     return train(estimator, model, rows, seed, minutes=minutes, **options)
+
+
+def begun(
+    estimator: Any, sample: Batch, candidates: list[Targets], seed: int, total: int
+) -> tuple[gp.SparseGP, Fitted | None]:
+    """A model to train on `total` rows that are on disk, found by a sample of them.
+
+    The noise and the number of inducing inputs are found as for rows in memory. If it
+    was interrupted it is over, and the second is what there is.
+    """
+    runs, ended = _race(estimator, sample, candidates, seed, total)
+    if ended is not None:
+        return ended.params, ended
+    model = _grown(estimator, runs[-1].params, sample, seed, total)
+    # Rounding may differ between machines: what the first one chose holds for all.
+    own = [_kind(model), len(model.inducing)]
+    told = json.loads(distributed.exchange(json.dumps(own).encode())[0])
+    if told != own:
+        same = next(each.params for each in runs if _kind(each.params) == told[0])
+        model = moved(same, sample.x, told[1], seed)
+    return model, None
+
+
+def _kind(model: gp.SparseGP) -> str:
+    return type(model.likelihood).__name__
 
 
 def train(
@@ -136,10 +155,29 @@ def _exact(
     )
 
 
+def _grown(
+    estimator: Any, model: gp.SparseGP, rows: Batch, seed: int, total: int
+) -> gp.SparseGP:
+    """The model with as many inducing inputs as help, unless their number is given."""
+    if estimator.n_inducing != "auto":
+        return model
+    is_all = total == len(rows.y) and _is_whole(estimator, model, total)
+    larger = enough(model, rows, seed)
+    usual = min(total // ROWS_EACH, MOST)
+    if not is_all and len(larger.inducing) < usual:
+        larger = moved(model, rows.x, usual, seed)
+    if len(larger.inducing) > len(model.inducing):
+        return carried_over(larger, model, filled(rows)) if is_all else larger
+    return model
+
+
 def _race(
-    estimator: Any, rows: Batch, candidates: list[Targets], seed: int
+    estimator: Any, rows: Batch, candidates: list[Targets], seed: int, total: int
 ) -> tuple[list[Fitted], Fitted | None]:
-    """The last run of each candidate, the best last; and one that was interrupted."""
+    """The last run of each candidate, the best last; and one that was interrupted.
+
+    `rows` are all of the table, or a sample of its `total` rows.
+    """
     is_auto = estimator.n_inducing == "auto"
     first = FIRST if len(rows.y) >= MANY else FEWEST
     size = first if is_auto else estimator.n_inducing
@@ -154,7 +192,7 @@ def _race(
     left = [Fitted(model, History()) for model in models]
     is_decided = not is_auto or len(models[0].inducing) < size or size >= len(rows.y)
     # With so few rows for each lengthscale the race would overfit its rows.
-    is_decided |= ROWS_EACH * rows.x.shape[1] > RACED and len(rows.y) > RACED
+    is_decided |= ROWS_EACH * rows.x.shape[1] > RACED and total > RACED
     if len(models) == 1 and is_decided:
         return left, None
     chosen = np.sort(np.random.default_rng(seed).permutation(len(rows.y))[:RACED])
@@ -166,7 +204,7 @@ def _race(
     minutes = estimator.minutes and estimator.minutes / PART / len(left)
     steps = min(LAP, _steps(estimator))
     for place, each in enumerate(left):
-        title = f"trying {type(each.params.likelihood).__name__}: "
+        title = f"trying {_kind(each.params)}: "
         left[place] = run(
             rule,
             each.params,
@@ -175,9 +213,12 @@ def _race(
             minutes=minutes,
             progress=title if estimator.verbose else False,
         )
-        if left[place].history.reason == "interrupted":
+        # Of several processes all end if one was told to.
+        told = distributed.exchange(str(left[place].history.reason).encode())
+        if b"interrupted" in told:
+            left[place].history.reason = "interrupted"
             return left, left[place]
-    excess = 1 / len(chosen) - 1 / len(rows.y)
+    excess = 1 / len(chosen) - 1 / total
 
     def on_all_rows(each: Fitted) -> float:
         # The KL term of the ELBO is shared by all rows, not only by those that raced.
@@ -209,8 +250,11 @@ def _steps(estimator: Any) -> int:
     return STEPS if estimator.max_iter == "auto" else estimator.max_iter
 
 
-def _minutes_left(estimator: Any, began: float) -> float | None:
+def minutes_left(estimator: Any, began: float) -> float | None:
+    """What a race has left of the minutes."""
     if estimator.minutes is None:
         return None
     left = estimator.minutes - (time.monotonic() - began) / 60
-    return max(left, estimator.minutes / PART)
+    left = max(left, estimator.minutes / PART)
+    # Processes that end at different times would wait for each other.
+    return float(distributed.exchange(repr(left).encode())[0])

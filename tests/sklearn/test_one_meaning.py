@@ -1,0 +1,136 @@
+"""A likelihood means the same by name, as an object, in a file and in the command."""
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+
+from natgrad.cli.training import make_estimator, prepare, train
+from natgrad.gp import likelihoods
+from natgrad.runs import Run
+from natgrad.sklearn import GPClassifier, GPOrdinal, GPRegressor, load
+from natgrad.sklearn.targets import ordinal
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:the evidence bound still")
+
+SHORT = {"max_iter": 4, "n_inducing": 16}
+ROWS = 64
+RNG = np.random.default_rng(0)
+X = pd.DataFrame(RNG.uniform(-2, 2, (ROWS, 2)), columns=["a", "b"])
+F = np.sin(2 * X.a.to_numpy()) + 0.5 * X.b.to_numpy() + 0.2 * RNG.standard_normal(ROWS)
+LARGE = 5000 + 1000 * F  # in units far from those of a standardized target
+COUNTS, GRADES = np.floor(10 * np.exp(F)), np.digitize(F, [-0.5, 0.5])
+
+EDGES = ordinal(GRADES, np.ones(ROWS), 3).likelihood
+CASES = {
+    "gaussian": (GPRegressor, LARGE, lambda: likelihoods.Gaussian(LARGE.var())),
+    "student-t": (GPRegressor, LARGE, lambda: likelihoods.StudentT(LARGE.std())),
+    "heteroskedastic": (GPRegressor, LARGE, likelihoods.HeteroskedasticGaussian),
+    "gamma": (GPRegressor, 1000 * np.exp(F), likelihoods.Gamma),
+    "beta": (GPRegressor, 1 / (1 + np.exp(-F)), lambda: likelihoods.Beta(10.0)),
+    "poisson": (GPRegressor, COUNTS, likelihoods.Poisson),
+    "negative-binomial": (GPRegressor, COUNTS, likelihoods.NegativeBinomial),
+    "bernoulli": (
+        GPClassifier,
+        np.where(F > 0, "yes", "no"),
+        likelihoods.Bernoulli,
+    ),
+    "softmax": (GPClassifier, GRADES, lambda: likelihoods.Softmax(3)),
+    "robust-max": (GPClassifier, GRADES, lambda: likelihoods.RobustMax(3)),
+    "ordinal": (GPOrdinal, GRADES + 3, lambda: EDGES),
+}
+"""The estimator, the targets, and the object of the name, in their units."""
+
+
+def written(path, x, y):
+    x.assign(y=y).to_parquet(path, row_group_size=64)
+    return str(path)
+
+
+def predictions(model):
+    if hasattr(model, "classes_"):
+        return model.predict_proba(X)
+    return np.stack(model.predict(X, return_std=True))
+
+
+# Each is compiled anew: four kinds of units and classes are enough for every day.
+OFTEN = ("gaussian", "student-t", "gamma", "ordinal")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in OFTEN else pytest.param(name, marks=pytest.mark.long)
+        for name in CASES
+    ],
+)
+def test_a_likelihood_means_the_same_however_it_is_given(name, tmp_path):
+    kind, y, make = CASES[name]
+    named = kind(name, verbose=False, **SHORT).fit(X, y)
+    expected = predictions(named)
+    given = kind(make(), verbose=False, **SHORT).fit(X, y)
+    given.save(tmp_path / "given")
+    path = written(tmp_path / "table.parquet", X, y)
+    run = Run(path, "y", likelihood=name, inducing=16, max_iter=4)
+    assert train(run, tmp_path / "out", *[False] * 3) == 0
+    for model in (
+        given,
+        load(tmp_path / "given"),
+        load(tmp_path / "out" / "model.natgrad"),
+    ):
+        np.testing.assert_allclose(predictions(model), expected, rtol=1e-9)
+        assert (model.y_mean_, model.y_scale_) == (named.y_mean_, named.y_scale_)
+        np.testing.assert_allclose(model.elbo_, named.elbo_, rtol=1e-9)
+
+
+def test_the_parameters_of_an_object_are_in_the_units_of_the_target(tmp_path):
+    for kind, factor in ((likelihoods.StudentT, 1e3), (likelihoods.Gaussian, 1e6)):
+        one = GPRegressor(kind(0.5), verbose=False, **SHORT).fit(X, F)
+        other = GPRegressor(kind(0.5 * factor), verbose=False, **SHORT)
+        other.fit(X, 1e3 * F)
+        np.testing.assert_allclose(
+            1e3 * predictions(one), predictions(other), rtol=1e-7
+        )
+        kept = []
+        for model in (one, other):
+            model.save(tmp_path / "model")
+            (log_noise,) = jax.tree.leaves(load(tmp_path / "model").likelihood)
+            kept.append(float(np.exp(log_noise)))
+        np.testing.assert_allclose(factor * kept[0], kept[1], rtol=1e-7)
+
+
+def test_a_start_in_other_units_ends_in_the_same_place():
+    named = GPRegressor("student-t", max_iter=60, n_inducing=16, verbose=False)
+    given = GPRegressor(
+        likelihoods.StudentT(), max_iter=60, n_inducing=16, verbose=False
+    )
+    named, given = named.fit(X, LARGE), given.fit(X, LARGE)
+    assert abs(named.elbo_ - given.elbo_) < 0.02
+    error = predictions(named)[0] - predictions(given)[0]
+    assert np.abs(error).max() < 0.1 * LARGE.std()
+
+
+def test_the_command_leaves_open_what_the_estimator_does(tmp_path):
+    x = pd.DataFrame(RNG.standard_normal((300, 2)), columns=["a", "b"])
+    path = written(tmp_path / "table.parquet", x, x.a + RNG.standard_t(2, 300))
+    estimator = make_estimator(prepare(Run(path, "y")).run)
+    assert estimator.get_params() == GPRegressor().get_params()
+
+
+@pytest.mark.long
+def test_auto_chooses_the_same_in_memory_on_disk_and_in_the_command(tmp_path):
+    x = pd.DataFrame(RNG.uniform(-2, 2, (400, 2)), columns=["a", "b"])
+    y = np.sin(2 * x.a) + np.exp(1.5 * x.b - 1.5) * RNG.standard_normal(400)
+    (tmp_path / "lake").mkdir()
+    path = written(tmp_path / "lake" / "table.parquet", x, y)
+    estimator = GPRegressor(max_iter=30, verbose=False).fit(x, y)
+    models = [estimator]
+    for data, out in ((path, "table"), (str(tmp_path / "lake"), "disk")):
+        run = Run(data, "y", max_iter=30)
+        assert train(run, tmp_path / out, *[False] * 3) == 0
+        models.append(load(tmp_path / out / "model.natgrad"))
+    kinds = {type(model.model_.likelihood) for model in models}
+    assert kinds == {likelihoods.HeteroskedasticGaussian}
+    assert len({model.n_inducing_ for model in models}) == 1
+    assert [model.likelihood for model in models] == ["auto"] * 3
