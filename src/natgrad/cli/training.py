@@ -222,7 +222,9 @@ def _fit(
     estimator = make_estimator(run)
     if is_resumed:
         # Found out once; the second time it might be another, and would not fit.
-        found = _agreed(json.dumps(_chosen(place / CHECKPOINT, run) if is_first else {}))
+        found = _agreed(
+            json.dumps(_chosen(place / CHECKPOINT, run) if is_first else {})
+        )
         estimator.set_params(**json.loads(found))
     options: dict[str, Any] = {"log": place / HISTORY}
     if util.find_spec("orbax") is not None:
