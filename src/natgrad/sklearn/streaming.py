@@ -12,7 +12,7 @@ from natgrad.data.stream import Parquet
 from natgrad.sklearn import training
 from natgrad.sklearn.base import in_double
 from natgrad.sklearn.beginnings import beginnings
-from natgrad.sklearn.targets import shared_scale
+from natgrad.sklearn.targets import ROUNDED, input_scales
 
 
 @in_double
@@ -32,8 +32,9 @@ def fit(
     estimator._learn_classes(found.sample_y, classes)
     y = estimator._numbers(found.sample_y)
     estimator.x_mean_ = found.mean
-    scale = np.where(found.deviation > 0, found.deviation, 1.0)
-    estimator.x_scale_ = shared_scale(found.sample_x, scale)
+    is_rounding = found.deviation <= ROUNDED * np.abs(found.mean)
+    deviation = np.where(is_rounding, 0.0, found.deviation)
+    estimator.x_scale_ = input_scales(found.sample_x, deviation)
     targets = estimator._targets(y, np.ones(len(y)))
     estimator.y_mean_, estimator.y_scale_ = targets.centre, targets.scale
 
