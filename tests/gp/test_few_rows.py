@@ -36,7 +36,7 @@ def test_the_prior_is_the_same_in_any_unit_of_the_targets(likelihood, unit):
 def test_the_prior_costs_nothing_where_it_expects_the_hyperparameters():
     wide = np.std(Y) * _widening(20)
     expected = kernels.Matern52(np.full(2, np.sqrt(2)), wide**2)
-    noise = likelihoods.Gaussian((NOISE * np.std(Y)) ** 2)
+    noise = likelihoods.Gaussian((NOISE * wide) ** 2)
     assert cost(expected, noise) == pytest.approx(0, abs=1e-12)
     assert cost(KERNEL, noise) > 0.1
     assert cost(expected + KERNEL, noise) == pytest.approx(cost(KERNEL, noise))
@@ -44,9 +44,9 @@ def test_the_prior_costs_nothing_where_it_expects_the_hyperparameters():
 
 def _widening(rows):
     """By simulation: how far off 95 % of new targets are, in deviations of the old."""
-    old = np.random.default_rng(0).standard_normal((200_000, rows + 1))
+    old = np.random.default_rng(0).standard_normal((100_000, rows + 1))
     gap = np.abs(old[:, -1] - old[:, :-1].mean(1)) / old[:, :-1].std(1)
-    # Its error by chance is that of a quantile of 200,000 draws, below 1 %.
+    # Its error by chance is that of a quantile of 100,000 draws, below 1 %.
     simulated = np.quantile(gap, 0.95) / 1.96
     exact = student_t.ppf(0.975, rows - 1) * np.sqrt((rows + 1) / (rows - 1)) / 1.96
     assert simulated == pytest.approx(exact, rel=0.01)

@@ -13,7 +13,7 @@ import pytest
 
 from natgrad.data import Parquet, scan
 from natgrad.errors import InputWarning
-from natgrad.sklearn import GPClassifier, GPRegressor, load, streaming
+from natgrad.sklearn import GPRegressor, load, streaming
 
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -36,10 +36,11 @@ def test_a_few_rows_leave_doubt_and_a_warning(rows):
 
 
 def test_rows_without_noise_are_known_to_be():
-    x = np.linspace(0, 1, 16)[:, None]
+    # Forrester's function, and two columns that do not matter.
+    x = np.linspace(0, 1, 16)[:, None] * [1, 0, 0]
     y = (6 * x[:, 0] - 2) ** 2 * np.sin(12 * x[:, 0] - 4)
     model = GPRegressor(verbose=False).fit(x, y)
-    assert np.sqrt(float(model.model_.likelihood.variance)) < 0.05
+    assert np.sqrt(float(model.model_.likelihood.variance)) < 0.1
 
 
 def test_a_constant_target_has_the_units_of_its_size():
@@ -85,9 +86,9 @@ def test_a_constant_column_is_not_among_those_that_matter(with_constant, tmp_pat
 
 def test_a_pixel_that_was_always_black_has_no_effect():
     x = (X > 0) * [1.0, 1.0, 0.0]
-    model = GPClassifier(verbose=False, max_iter=10).fit(x, Y > 0)
+    model = GPRegressor(verbose=False).fit(x, Y)
     white = x + [0.0, 0.0, 1.0]
-    np.testing.assert_array_equal(model.predict_proba(x), model.predict_proba(white))
+    np.testing.assert_array_equal(model.predict(x), model.predict(white))
 
 
 @pytest.mark.filterwarnings("ignore:the evidence bound still")
@@ -103,21 +104,6 @@ def test_a_constant_column_on_disk_has_no_effect(tmp_path):
     assert "constant inputs, without effect  fixed" in str(model)
 
 
-SORTED = np.argsort(X[:, 0])
-
-
-@pytest.mark.filterwarnings("ignore:the evidence bound still")
-def test_rows_that_the_inducing_inputs_do_not_see_are_warned_of():
-    x, y = 5 * X[SORTED, :1], Y[SORTED]
-    model = GPRegressor("gaussian", n_inducing=8, max_iter=20, verbose=False)
-    mixed = np.arange(ROWS) % 2 == 0
-    model.partial_fit(x[mixed], y[mixed]).partial_fit(x[~mixed], y[~mixed])
-    drifting = GPRegressor("gaussian", n_inducing=8, max_iter=20, verbose=False)
-    drifting.partial_fit(x[:20], y[:20])
-    with pytest.warns(InputWarning, match="inducing inputs see little of these 10"):
-        drifting.partial_fit(x[30:], y[30:])
-
-
 CASES = [
     ("GPRegressor", "plain", "an outlier"),
     ("GPRegressor", "duplicates", "heavy tails"),
@@ -127,6 +113,9 @@ CASES = [
     ("GPRegressor", "rank 1", "far from 0"),
     ("GPRegressor", "heavy tails", "skewed"),
     ("GPRegressor", "bools", "noise alone"),
+    ("GPRegressor", "duplicates", "all equal"),
+]
+OTHERS = [  # which take longer to compile
     ("gp.fit", "2 rows", "plain"),
     ("gp.fit", "plain", "noise alone"),
     ("GPClassifier", "plain", "1 row of a class"),
@@ -134,7 +123,11 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("names", CASES, ids=" / ".join)
+@pytest.mark.parametrize(
+    "names",
+    [*CASES, *(pytest.param(names, marks=pytest.mark.long) for names in OTHERS)],
+    ids=" / ".join,
+)
 def test_hostile_tables_are_fitted_and_not_too_certain(names):
     found = hostile.outcome(hostile.Case(*names, seed=0))
     assert found.verdict in ("good", "warned", "refused"), found

@@ -73,18 +73,16 @@ def misfit(kernel: AbstractKernel, likelihood: Any, batch: Batch) -> Float[Array
         return zero
     weight = jnp.ones(len(y)) if batch.weight is None else jnp.asarray(batch.weight)
     rows = (weight > 0).sum()
-    log_root, log_deviation = math.log(x.shape[1]) / 2, zero
+    log_root, total = math.log(x.shape[1]) / 2, zero
     log_variance = zero + math.log(2.0)  # where kernels begin
-    total = zero
     if isinstance(likelihood, NOISY):
-        log_deviation = _log_deviation(y.astype(x.dtype), weight.astype(x.dtype))
-        wide = jnp.asarray(_LOG_WIDENING, x.dtype)[rows]
-        log_variance = 2 * (log_deviation + wide)
-    expected = math.log(NOISE) + log_deviation
-    if isinstance(likelihood, Gaussian):
-        total += (likelihood.log_variance / 2 - expected) ** 2
-    if isinstance(likelihood, StudentT):
-        total += (likelihood.log_scale - expected) ** 2
+        spread = _log_deviation(y.astype(x.dtype), weight.astype(x.dtype))
+        spread += jnp.asarray(_LOG_WIDENING, x.dtype)[rows]
+        log_variance, log_noise = 2 * spread, spread + math.log(NOISE)
+        if isinstance(likelihood, Gaussian):
+            total += (likelihood.log_variance / 2 - log_noise) ** 2
+        if isinstance(likelihood, StudentT):
+            total += (likelihood.log_scale - log_noise) ** 2
     is_stationary = lambda node: isinstance(node, AbstractStationary)
     for node in jax.tree.leaves(kernel, is_leaf=is_stationary):
         if is_stationary(node):

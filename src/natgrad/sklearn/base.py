@@ -122,7 +122,6 @@ class BaseGP(BaseEstimator):
         total = float(weight.sum())
         if len(y) <= FEW:
             X, y, weight = counted(X, y, weight)
-        said = few_rows.few(len(y))
         self.x_mean_, deviation = centre_and_deviation(X, weight)
         self.x_scale_ = input_scales(X, deviation)
         candidates = self._candidates(y, weight)
@@ -133,11 +132,12 @@ class BaseGP(BaseEstimator):
         rows = Batch(x, y, weight)
         fitted = training.trained(self, rows, candidates, seed, **options)
         self._keep(fitted, total, time.monotonic() - began)
-        is_real = isinstance(self.model_.likelihood, few_rows.NOISY)
-        if said is None and is_real and self.message_ == CONVERGED:
-            said = baseline.worse(fitted.history[-1].objective, y, weight)
-        if said is not None:
-            warnings.warn(said, InputWarning, stacklevel=4)
+        if isinstance(self.model_.likelihood, few_rows.NOISY):
+            said = few_rows.few(len(y))
+            if said is None and self.message_ == CONVERGED:
+                said = baseline.worse(fitted.history[-1].objective, y, weight)
+            if said is not None:
+                warnings.warn(said, InputWarning, stacklevel=4)
         return self
 
     @in_double

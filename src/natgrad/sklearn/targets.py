@@ -57,7 +57,8 @@ def centre_and_deviation(
     deviation = np.sqrt(part @ (inner - centre) ** 2)
     # Equal numbers, and those that differ by their rounding, have a deviation of it.
     is_equal = (deviation <= ROUNDED) | (x.min(0) == x.max(0))
-    return centre * size, np.where(is_equal, 0.0, deviation * size)
+    centre = np.where(is_equal, x[0], centre * size)
+    return centre, np.where(is_equal, 0.0, deviation * size)
 
 
 def input_scales(x: np.ndarray, deviation: np.ndarray) -> np.ndarray:
