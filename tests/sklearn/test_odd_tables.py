@@ -35,6 +35,11 @@ def test_a_few_rows_leave_doubt_and_a_warning(rows):
     assert model.log_density(X[rows:], Y[rows:]).mean() > -10
 
 
+def test_two_values_are_taken_for_classes_in_a_warning():
+    with pytest.warns(InputWarning, match="two values only.* GPClassifier"):
+        GPRegressor(verbose=False).fit(X, np.where(Y > 0, 5.0, -1.0))
+
+
 def test_rows_without_noise_are_known_to_be():
     # Forrester's function, and two columns that do not matter.
     x = np.linspace(0, 1, 16)[:, None] * [1, 0, 0]

@@ -134,6 +134,11 @@ class BaseGP(BaseEstimator):
         self._keep(fitted, total, time.monotonic() - began)
         if isinstance(self.model_.likelihood, few_rows.NOISY):
             said = few_rows.few(len(y))
+            if said is None and len(np.unique(y)) == 2:
+                said = (
+                    "the targets have two values only, and real noise may fit them "
+                    "too closely: GPClassifier gives the probability of each"
+                )
             if said is None and self.message_ == CONVERGED:
                 said = baseline.worse(fitted.history[-1].objective, y, weight)
             if said is not None:
