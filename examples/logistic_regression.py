@@ -32,7 +32,7 @@ GAPS = (1e-3, 1e-6)
 
 
 class Result(NamedTuple):
-    """Gaps to the optimum in nats per datum, at each iteration of each optimiser."""
+    """Gaps to the optimum in nats per row, at each iteration of each optimiser."""
 
     gaps: dict[str, np.ndarray]
     evaluations: int
@@ -119,7 +119,7 @@ def main(out: Path | None = None, adam_steps: int = 5000) -> Result:
 
 
 def report(result: Result) -> None:
-    print("iterations until first within 1e-3 and 1e-6 nats per datum of the optimum")
+    print("iterations until first within 1e-3 and 1e-6 nats per row of the optimum")
     for name, path in result.gaps.items():
         counts = [result.iterations(name, gap) for gap in GAPS]
         shown = [f">{len(path) - 1}" if c is None else str(c) for c in counts]
@@ -138,7 +138,7 @@ def draw(result: Result, out: Path) -> None:
     for gap in GAPS:
         ax.axhline(gap, color="0.6", lw=0.8, ls=":")
     ax.set_xscale("symlog", linthresh=1)
-    ax.set(xlabel="iteration", ylabel="gap to the optimum, nats per datum")
+    ax.set(xlabel="iteration", ylabel="gap to the optimum, nats per row")
     ax.set(xlim=(0, None), yscale="log", ylim=(1e-12, 3))
     ax.set_title("Bayesian logistic regression, pima", fontsize=10)
     ax.legend(frameon=False, loc="lower left")

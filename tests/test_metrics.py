@@ -9,7 +9,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from natgrad.errors import InputError
 from natgrad.metrics import evaluate, reliability
-from natgrad.places import covered, places
+from natgrad.places import Places, places
 from tests.estimators import KINDS, fitted, table
 
 
@@ -53,7 +53,7 @@ def test_bins_are_those_of_scikit_learn():
     np.testing.assert_array_equal(bins.rows, np.histogram(yes, 10, (0, 1))[0])
 
 
-@pytest.mark.parametrize("kind", ["one", "three", "counts"])
+@pytest.mark.parametrize("kind", ["one", "three"])
 def test_coverage_is_that_of_the_quantiles(kind):
     (X, y), estimator = table(kind), fitted(kind)
     ours = evaluate(estimator, X, y)
@@ -70,11 +70,19 @@ def test_right_predictions_have_uniform_places():
     before = places(estimator, X, y.to_numpy() - 1) if (y > 0).all() else None
     assert before is None or np.allclose(before.high, found.low)
     assert (found.low < found.high).all()
-    levels = np.asarray([0.1, 0.5, 0.9])
-    uniform = (np.arange(1000) + 0.5) / 1000
-    np.testing.assert_allclose(covered(uniform, levels), levels, atol=1e-3)
     drawn = found._replace(low=0 * found.low, high=0 * found.low + 1).randomized()
     assert 0.3 < drawn.mean() < 0.7
+
+
+@pytest.mark.parametrize("level", [0.0, 0.1, 0.5, 0.9, 1.0])
+def test_coverage_of_right_predictions_is_the_level(level):
+    uniform = (np.arange(1000) + 0.5) / 1000
+    assert Places(uniform, uniform).inside(level) == pytest.approx(level, abs=1e-3)
+    # A discrete target comes as often as its own probability says.
+    shares = np.asarray([0.3, 0.05, 0.4, 0.25])
+    ends = np.repeat(np.cumsum(shares), np.round(100 * shares).astype(int))
+    begins = ends - np.repeat(shares, np.round(100 * shares).astype(int))
+    assert Places(begins, ends).inside(level) == pytest.approx(level)
 
 
 def test_a_pipeline_is_measured_as_the_estimator_at_its_end():

@@ -13,6 +13,7 @@ from natgrad.errors import InputError
 from natgrad.metrics import evaluate
 from natgrad.plot.canvas import elided
 from natgrad.sklearn import GPRegressor
+from natgrad.sklearn.targets import CONSTANT
 from natgrad.train import History
 from tests.estimators import KINDS, NASTY, fitted, table
 
@@ -103,6 +104,14 @@ def test_predictions_outside_their_interval_are_those_that_are_counted():
     assert f"inside: {inside:.0%}".replace("%", " %") in labels
 
 
+@pytest.mark.parametrize("kind", ["one", "three", "counts"])
+def test_the_coverage_in_the_picture_is_that_of_the_metrics(kind):
+    X, y = table(kind)
+    shown = [text.get_text() for text in drawn(plot.calibration, kind, X, y).texts]
+    found = evaluate(fitted(kind), X, y)
+    assert shown == [f"{100 * found[f'coverage_{k}']:.1f} %" for k in (50, 90)]
+
+
 @pytest.mark.parametrize("kind", ["two classes", "classes", "grades"])
 def test_a_table_of_classes_counts_every_row(kind):
     X, y = table(kind)
@@ -133,6 +142,18 @@ def test_the_most_relevant_inputs_come_first_and_by_name(width):
     assert names[0].endswith(str(width - 1)) and max(map(len, names)) <= 30
     assert ("of 784" in ax.get_xlabel()) == (width == 784)
     assert ax.get_window_extent().width > 0.45 * figure.bbox.width
+
+
+def test_a_constant_input_has_no_relevance():
+    estimator = SimpleNamespace(
+        model_=None,
+        n_features_in_=2,
+        lengthscales_=np.asarray([np.inf, 3.0]),
+        x_scale_=np.asarray([CONSTANT, 6.0]),
+    )
+    ax = plot.relevance(estimator, Figure().subplots())
+    assert [bar.get_width() for bar in ax.patches] == [2.0, 0.0]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["x1", "x0"]
 
 
 def test_names_are_elided_in_the_middle_and_hold_no_formula():

@@ -1,6 +1,7 @@
 """Laws of the report: one page that holds all it shows, and runs nothing."""
 
 import base64
+import copy
 import re
 from html.parser import HTMLParser
 from xml.etree import ElementTree
@@ -90,6 +91,15 @@ def test_numbers_configuration_and_versions_are_there(written):
     assert "60 rows" in page
     if kind != "grades":
         assert NASTY.split()[0].replace("<", "&lt;").replace(">", "&gt;") in page
+
+
+def test_a_fit_that_has_not_converged_says_so_before_the_numbers(tmp_path):
+    estimator = copy.copy(fitted("one"))
+    for is_converged in (True, False):
+        estimator.converged_, estimator.message_ = is_converged, "2 steps <of> 9"
+        path = report.write(estimator, *table("one"), tmp_path / "page.html")
+        top = path.read_text(encoding="utf-8").split("<h2>Quality")[0]
+        assert ("Not converged: 2 steps &lt;of&gt; 9" in top) == (not is_converged)
 
 
 def test_pictures_of_many_rows_say_that_they_are_of_some(tmp_path, monkeypatch):

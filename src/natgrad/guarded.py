@@ -108,7 +108,7 @@ def guarded_ngd(
     """Natural gradient descent that finds its own step size, for any families.
 
     It is used like Optax's line searches. The loss must be in nats: minus the evidence
-    bound of all the data, not of one datum.
+    bound of all rows, not of one row.
 
         tx.update(grads, state, params, value=value, grad=grads, value_fn=value_fn)
 

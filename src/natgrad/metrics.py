@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from natgrad.places import as_targets, covered, is_classifier, places, unwrapped
+from natgrad.places import as_targets, is_classifier, places, unwrapped
 
 
 __all__ = ["evaluate"]
@@ -23,7 +23,8 @@ def evaluate(estimator: Any, X: Any, y: Any) -> dict[str, float]:
     and `calibration_error`: how far shares that were predicted are from those that
     were observed, on average. Of regressors `rmse`, `mae`, `r2` and the shares of
     targets in central intervals, `coverage_50` and so on; of classifiers `error`,
-    `log_loss` and `brier`. Whole counts can fill an interval by more than its level.
+    `log_loss` and `brier`. A count at the edge of an interval is inside by the part of
+    its probability that the interval holds.
     """
     estimator, X = unwrapped(estimator, X)
     target = as_targets(X, y)
@@ -46,7 +47,7 @@ def _of_numbers(estimator: Any, X: Any, y: np.ndarray) -> dict[str, float]:
     except NotImplementedError:  # a likelihood of one's own may lack it
         return found
     levels = np.linspace(0.05, 0.95, 19)
-    gaps = covered(where.randomized(), levels) - levels
+    gaps = [where.inside(level) - level for level in levels]
     found["calibration_error"] = float(np.mean(np.abs(gaps)))
     return found | {f"coverage_{k}": where.inside(k / 100) for k in COVERAGES}
 

@@ -56,9 +56,15 @@ class Places(NamedTuple):
         return self.low + part * (self.high - self.low)
 
     def inside(self, level: float) -> float:
-        """The share of targets between the two quantiles that hold a level."""
-        tail = (1 - level) / 2
-        return float(np.mean((self.high >= tail) & (self.low < 1 - tail)))
+        """The share of targets in the central interval of a level.
+
+        A discrete target at its edge counts by the part of its probability that the
+        interval holds, so the share is the level if the predictions are right.
+        """
+        tail, step = (1 - level) / 2, self.high - self.low
+        low, high = np.maximum(self.low, tail), np.minimum(self.high, 1 - tail)
+        held = np.maximum(high - low, 0) / np.where(step > 0, step, 1.0)
+        return float(np.mean(np.where(step > 0, held, low <= high)))
 
 
 def places(estimator: Any, X: Any, y: np.ndarray) -> Places:
@@ -77,9 +83,3 @@ def places(estimator: Any, X: Any, y: np.ndarray) -> Places:
     if support_of(estimator) != "count":
         return Places(high, high)
     return Places((high - np.exp(estimator.log_density(X, y))).clip(0, 1), high)
-
-
-def covered(uniform: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """The shares of targets in central intervals, from their randomized places."""
-    distance = np.sort(np.abs(2 * uniform - 1))
-    return np.searchsorted(distance, levels, side="right") / len(uniform)

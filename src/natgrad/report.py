@@ -73,6 +73,8 @@ h1 {{ font-size: 1.6rem; line-height: 1.25; margin: 0 0 .25rem;
   overflow-wrap: anywhere; }}
 h2 {{ font-size: 1.15rem; margin: 2.25rem 0 .6rem; }}
 p.lead {{ margin: 0; color: #555; }}
+p.warning {{ margin: .75rem 0 0; padding: .5rem .8rem; background: #fff3cd;
+  border-left: .3rem solid #b7791f; }}
 table {{ border-collapse: collapse; width: 100%; }}
 th, td {{ text-align: left; vertical-align: top; padding: .3rem .9rem .3rem 0;
   border-bottom: 1px solid #e3e3e3; overflow-wrap: anywhere; }}
@@ -98,6 +100,7 @@ figcaption {{ color: #555; font-size: .9rem; margin-top: .35rem; }}
 <body>
 <h1>{title}</h1>
 <p class="lead">{lead}</p>
+{warning}
 <h2>Quality on these data</h2>
 <table class="metrics">{metrics}</table>
 <h2>Pictures</h2>
@@ -128,6 +131,7 @@ def write(estimator: Any, X: Any, y: Any, path: Any, title: str | None = None) -
     page = PAGE.format(
         title=html.escape(title),
         lead=html.escape(lead),
+        warning=_warning(inner),
         metrics=_metrics_table(evaluate(estimator, X, y)),
         pictures=_pictures(inner, inputs, y),
         summary=_table(summary.rows(inner)),
@@ -137,6 +141,14 @@ def write(estimator: Any, X: Any, y: Any, path: Any, title: str | None = None) -
     path = Path(path)
     path.write_text(page, encoding="utf-8")
     return path
+
+
+def _warning(estimator: Any) -> str:
+    """What a reader should know before the numbers."""
+    if estimator.converged_:
+        return ""
+    said = f"Not converged: {estimator.message_}. Train longer before you trust this."
+    return f'<p class="warning">{html.escape(said)}</p>'
 
 
 def _counted(number: int, noun: str) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 import natgrad
 from natgrad.data import Batch
+from natgrad.errors import InputWarning
 from natgrad.gp import SparseGP, elbo, kernels, likelihoods, sizes
 from natgrad.gp.stream import absorb
 
@@ -59,6 +60,13 @@ def test_else_they_end_near_it(likelihood):
     bound = lambda model: float(elbo(model, Batch(jnp.asarray(X), jnp.asarray(y))))
     gained = bound(at_once) - bound(model)
     assert 0 <= bound(at_once) - bound(streamed) < 0.01 * gained
+
+
+def test_rows_that_the_inducing_inputs_do_not_see_are_warned_of():
+    model = model_of(likelihoods.Gaussian(0.01))
+    with pytest.warns(InputWarning, match="see little of these 13 rows: they leave 1"):
+        absorb(model, (X[:13] + 20, Y[:13]))
+    assert absorb(model, (X[:13], Y[:13])) is not model  # without a warning
 
 
 def test_what_is_unseen_is_the_trace_of_a_gaussian_bound():

@@ -137,6 +137,7 @@ WORKS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:there is 1 distinct row")
 @pytest.mark.parametrize("name", WORKS)
 def test_what_is_odd_works_all_the_same(name):
     estimator, x, y = WORKS[name]

@@ -18,6 +18,7 @@ from natgrad.compiler import SHORT_RUN
 from natgrad.data.batch import Batch
 from natgrad.data.source import Arrays
 from natgrad.families.gaussian import Moments
+from natgrad.gp import few_rows
 from natgrad.gp.kernels import AbstractKernel
 from natgrad.gp.likelihoods import Gaussian
 from natgrad.gp.means import AbstractMean
@@ -176,13 +177,14 @@ def fit(
     minutes: int | float | None = None,
     progress: bool | str = True,
     log: Any = None,
+    has_prior: bool = False,
 ) -> Fitted:
     """Maximises the evidence by L-BFGS, from the best of several hyperparameters.
 
     Each takes a few evaluations; the highest goes on. The options are those of
-    `natgrad.train.run`.
+    `natgrad.train.run`. With `has_prior`, hyperparameters have that of `few_rows`.
     """
-    batches, rule = Arrays(batch, len(batch.y)), _rule()
+    batches, rule = Arrays(batch, len(batch.y)), _rule(has_prior)
     options = {"minutes": minutes, "progress": progress, "log": log}
     params = beginnings[0]
     if len(beginnings) > 1:
@@ -202,13 +204,19 @@ def _solved_from(fitted: Fitted, inducing: Any, batch: Batch) -> Fitted:
 
 
 @functools.cache
-def _rule() -> Rule:
+def _rule(has_prior: bool) -> Rule:
     """One object, so that it is compiled once."""
 
     def evaluate(
         params: Any, kept: Any, batch: Batch, complete: Constants = NONE
     ) -> Evaluated:
-        loss = lambda params: -evidence(complete(params), batch)
+        def loss(params: Any) -> Array:
+            whole = complete(params)
+            loss = -evidence(whole, batch)
+            if has_prior:
+                loss += few_rows.misfit(whole.kernel, whole.likelihood, batch)
+            return loss
+
         return Evaluated(params, *jax.value_and_grad(loss)(params), kept)
 
     return climbing(evaluate, total_weight, last=LAST)

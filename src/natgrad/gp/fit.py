@@ -1,6 +1,7 @@
 """Training a sparse Gaussian process: a model and data in, a trained model out."""
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -21,13 +22,15 @@ from natgrad.data.source import (
     filled,
 )
 from natgrad.data.stream import Parquet
-from natgrad.errors import InputError
+from natgrad.errors import InputError, InputWarning
+from natgrad.gp.baseline import worse
+from natgrad.gp.few_rows import FADED, NOISY, few
 from natgrad.gp.profile import whole_rule
 from natgrad.gp.spacing import default_hyperparameters
 from natgrad.gp.sparse import SparseGP, elbo, work
 from natgrad.gp.steps import alternating
 from natgrad.guarded import guarded_ngd
-from natgrad.train.loop import Fitted, run
+from natgrad.train.loop import CONVERGED, Fitted, run
 from natgrad.train.rules import Rule
 
 
@@ -62,7 +65,9 @@ def fit(
     (the profile): the ELBO never falls, and the run stops when nothing is left
     to gain. Larger tables, and those for which you give a `batch_size`, take batches,
     of 256 rows by default: each step is a guarded natural step on q and one of Adam on
-    the hyperparameters, at the same time. `rule` replaces both.
+    the hyperparameters, at the same time. `rule` replaces both. You are warned if real
+    targets have so few rows that their noise cannot be told from the signal, or if the
+    fit is worse than a Student-t distribution of them.
 
     `options` are those of `natgrad.train.run`: `steps` or `minutes`, `patience`, `log`,
     `checkpoint`, `resume`, `progress` and so on.
@@ -80,10 +85,11 @@ def fit(
     elif isinstance(batches, Parquet):
         check_shapes(model, batches.empty, "the table")
     is_free = rule is None and batch_size is None and not isinstance(data, Batches)
+    whole: Batch | None = None
     if is_free and isinstance(batches, Arrays) and fits_at_once(model, batches.total):
-        rows = filled(batches.columns)
-        batches = Arrays(rows, len(rows.y), seed)
-        rule = whole_rule(model, len(rows.y))
+        whole = filled(batches.columns)
+        batches = Arrays(whole, len(whole.y), seed)
+        rule = whole_rule(model, len(whole.y))
     if batches.num_data is None:
         raise InputError(
             "how many rows there are in all is not known, and the bound needs it: give "
@@ -98,7 +104,25 @@ def fit(
         )
     loss = lambda model, batch: -elbo(model, batch, batches.num_data)
     score = None if held_out is None else _score(model, as_batch(held_out))
-    return run(rule, model, batches, seed=seed, score=score, loss=loss, **options)
+    fitted = run(rule, model, batches, seed=seed, score=score, loss=loss, **options)
+    if whole is not None and isinstance(model.likelihood, NOISY):
+        _warn_of_doubts(fitted, whole)
+    return fitted
+
+
+def _warn_of_doubts(fitted: Fitted, rows: Batch) -> None:
+    """Warns if predictions of real targets may be worse than none."""
+    model, said = fitted.params, None
+    counted = np.asarray(rows.weight) > 0
+    x, y = np.asarray(rows.x)[counted], np.asarray(rows.y)[counted]
+    if len(y) < FADED:
+        distinct = len(np.unique(np.column_stack([x, y]), axis=0))
+        leaves = jax.tree.leaves((model.kernel, model.likelihood, model.mean))
+        said = few(distinct, sum(np.size(leaf) for leaf in leaves))
+    if said is None and fitted.history.reason == CONVERGED:
+        said = worse(fitted.history[-1].objective, rows.y, rows.weight)
+    if said is not None:
+        warnings.warn(said, InputWarning, stacklevel=3)
 
 
 def fits_at_once(model: SparseGP, rows: int) -> bool:

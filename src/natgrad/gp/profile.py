@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 from natgrad.compiler import SHORT_RUN
 from natgrad.data.batch import Batch
 from natgrad.families.gaussian import Statistics
+from natgrad.gp import few_rows
 from natgrad.gp.spacing import spacing
 from natgrad.gp.sparse import (
     Projection,
@@ -89,15 +90,18 @@ def carried_over(model: Any, trained: Any, batch: Any) -> SparseGP:
     return kept_unless(there.posterior.is_inside().all(), there, model)
 
 
-def whole_rule(model: SparseGP, rows: int) -> Rule:
+def whole_rule(model: SparseGP, rows: int, *, has_prior: bool = False) -> Rule:
     """The rule for training a model on all rows of a table at every step."""
     is_brief = work(model, rows, len(model.inducing)) <= BRIEF
-    return profile_rule(rows, is_brief=is_brief)
+    return profile_rule(rows, is_brief=is_brief, has_prior=has_prior)
 
 
 @functools.lru_cache(maxsize=64)
-def profile_rule(rows: int, *, is_brief: bool = False) -> Rule:
-    """L-BFGS on the hyperparameters, with q at its best; a batch has all `rows`."""
+def profile_rule(rows: int, *, is_brief: bool = False, has_prior: bool = False) -> Rule:
+    """L-BFGS on the hyperparameters, with q at its best; a batch has all `rows`.
+
+    With `has_prior`, hyperparameters have that of `few_rows`.
+    """
 
     def first_kept(model: Any) -> RowSites:
         latents = model.likelihood.latents
@@ -115,7 +119,8 @@ def profile_rule(rows: int, *, is_brief: bool = False) -> Rule:
         return eqx.tree_at(lambda model: model.inducing, ones, lengths)
 
     enough = ENOUGH if rows <= MANY else MANY_ENOUGH
-    rule = climbing(evaluate, total_weight, first_kept, units, enough)
+    evaluated = functools.partial(evaluate, has_prior=has_prior)
+    rule = climbing(evaluated, total_weight, first_kept, units, enough)
     return rule._replace(is_brief=is_brief)
 
 
@@ -125,11 +130,23 @@ def total_weight(batch: Batch) -> Any:
 
 
 def evaluate(
-    model: Any, sites: RowSites, batch: Batch, complete: Constants = NONE
+    model: Any,
+    sites: RowSites,
+    batch: Batch,
+    complete: Constants = NONE,
+    *,
+    has_prior: bool = False,
 ) -> Evaluated:
     """The profile at a model's hyperparameters."""
     rows, pull_back = jax.vjp(lambda model: complete(model).project(batch.x), model)
-    loss = lambda model, rows: -projected_elbo(complete(model), rows, batch)
+
+    def loss(model: Any, rows: Any) -> Array:
+        whole = complete(model)
+        loss = -projected_elbo(whole, rows, batch)
+        if has_prior:
+            loss += few_rows.misfit(whole.kernel, whole.likelihood, batch)
+        return loss
+
     with_q = lambda q: eqx.tree_at(lambda model: model.posterior, model, q)
     of_q = lambda q: loss(with_q(q), rows)
     carried = from_sites(model, rows, sites).posterior

@@ -20,7 +20,7 @@ from natgrad.gp.sparse import SparseGP
 __all__ = ["ENOUGH", "enough", "unseen"]
 
 ENOUGH = 0.004
-"""Nats per datum that more inducing inputs may still be worth."""
+"""Nats per row that more inducing inputs may still be worth."""
 
 LOOKED_AT = 2048
 """Rows that are asked."""

@@ -1,16 +1,20 @@
 """What a model learns from more rows, once it has seen others that are gone."""
 
 import functools
+import warnings
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
 from natgrad.data.source import Arrays, as_batch, filled
+from natgrad.errors import InputWarning
 from natgrad.families.gaussian import AbstractGaussian
 from natgrad.gp.fit import check
+from natgrad.gp.profile import total_weight
 from natgrad.gp.sparse import SparseGP, marginals
 from natgrad.guarded import guarded_ngd
 from natgrad.train.constants import NONE, Constants
@@ -26,6 +30,9 @@ STEPS = 20
 PIECE = 2048
 """How many rows are looked at together."""
 
+UNSEEN = 0.5
+"""The part of the prior variance that inducing inputs may leave at new rows."""
+
 
 class Streamed(NamedTuple):
     """A model, and its q before these rows, which is what it takes for the prior."""
@@ -38,17 +45,39 @@ def absorb(model: SparseGP, data: Any) -> SparseGP:
     """The model after more rows, with its hyperparameters and inducing inputs as is.
 
     q goes to the best Gaussian for p(y | f) q(u), so rows can come in any pieces and be
-    forgotten: if the likelihood is Gaussian the end is that of all rows at once.
+    forgotten: if the likelihood is Gaussian the end is that of all rows at once, with
+    the same hyperparameters and inducing inputs. You are warned if the rows lie where
+    the inducing inputs see little.
     """
     batch = as_batch(data)
     check(model, batch, "data")
+    left = 0.0
     for begin in range(0, len(batch.y), PIECE):
         part = slice(begin, begin + PIECE)
         piece = filled(jax.tree.map(lambda column: column[part], batch))  # noqa: B023
+        left += float(_unseen(model, piece) * total_weight(piece))
         params = Streamed(model, model.posterior)
         batches = Arrays(piece, len(piece.y))
         model = run(_rule(), params, batches, steps=STEPS, progress=False).params.model
+    total = float(total_weight(batch))
+    if left > UNSEEN * total:
+        warnings.warn(
+            f"the inducing inputs see little of these {len(batch.y)} rows: they leave "
+            f"{left / total:.0%} of the prior variance there. They were chosen from "
+            "the first rows: fit on rows from the whole range, or on all of them",
+            InputWarning,
+            stacklevel=2,
+        )
     return model
+
+
+@eqx.filter_jit
+def _unseen(model: Any, batch: Any) -> Array:
+    """The part of the prior variance at some rows that the inducing inputs leave."""
+    x = jnp.asarray(batch.x)
+    rest, prior = jnp.maximum(model.project(x).rest, 0), model.kernel.diag(x)
+    weight = jnp.broadcast_to(jnp.asarray(batch.weight, rest.dtype), rest.shape)
+    return (weight * rest).sum() / (weight * prior).sum()
 
 
 @functools.cache

@@ -9,7 +9,6 @@ from scipy.special import ndtri
 from natgrad.metrics import BINS, reliability
 from natgrad.places import (
     as_targets,
-    covered,
     is_classifier,
     places,
     support_of,
@@ -55,7 +54,8 @@ def calibration(estimator: Any, X: Any, y: Any, ax: Any = None) -> Any:
 
 def _coverage(estimator: Any, X: Any, y: np.ndarray, ax: Any) -> None:
     levels = np.linspace(0, 1, 201)
-    observed = covered(places(estimator, X, y).randomized(), levels)
+    where = places(estimator, X, y)
+    observed = np.asarray([where.inside(level) for level in levels])
     low, high = stats.binom.ppf(TAILS[:, None], len(y), levels[None, :]) / len(y)
     grey: dict[str, Any] = {"color": "0.5", "alpha": 0.25, "lw": 0}
     ax.fill_between(levels, low, high, label="95 % if right", **grey)
@@ -63,7 +63,7 @@ def _coverage(estimator: Any, X: Any, y: np.ndarray, ax: Any) -> None:
     for level in (0.5, 0.9):
         share = observed[round(200 * level)]
         ax.plot(level, share, "o", color=ACCENT, ms=5)
-        text, style = f"{100 * share:.0f} %", {"fontsize": 8.5, "color": DATA}
+        text, style = f"{100 * share:.1f} %", {"fontsize": 8.5, "color": DATA}
         ax.annotate(
             text, (level, share), (7, -3), textcoords="offset points", va="top", **style
         )
@@ -125,6 +125,8 @@ def predicted(estimator: Any, X: Any, y: Any, ax: Any = None) -> Any:
         (~is_in, MISS, "D", "outside"),
     ):
         label = f"{what}: {own.mean():.0%}".replace("%", " %")
+        # An interval of whole counts holds more than its level if all is right.
+        label = what if support_of(estimator) == "count" else label
         ax.scatter(
             mean[own], target[own], color=colour, marker=mark, label=label, **style
         )

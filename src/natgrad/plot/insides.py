@@ -8,7 +8,7 @@ import numpy as np
 from natgrad.errors import InputError
 from natgrad.places import unwrapped
 from natgrad.plot.canvas import ACCENT, MISS, axes, elided, legend
-from natgrad.sklearn.summary import feature_names
+from natgrad.sklearn.summary import feature_names, relevances
 from natgrad.train.history import History, shown_range
 
 
@@ -17,7 +17,7 @@ BARS = 20
 
 
 def history(history_or_estimator: Any, ax: Any = None) -> Any:
-    """Draws the bound per datum, and the held-out score, against steps.
+    """Draws the evidence bound per row, and the held-out score, against steps.
 
     Of an estimator they are in the user's units; of a `History`, as it holds them.
     """
@@ -32,7 +32,7 @@ def history(history_or_estimator: Any, ax: Any = None) -> Any:
     steps = records.column("step")
     shown: list[float | None] = []
     for column, label, colour, dash in (
-        ("objective", "evidence bound per datum", ACCENT, "-"),
+        ("objective", "evidence bound per row", ACCENT, "-"),
         ("score", "held-out log density", MISS, "--"),
     ):
         values = [None if v is None else v + shift for v in records.column(column)]
@@ -43,7 +43,7 @@ def history(history_or_estimator: Any, ax: Any = None) -> Any:
             ax.plot(*zip(*known, strict=True), lw=1.6, label=label, **style)
         shown += values
     ax.set_ylim(*shown_range(shown))
-    ax.set(xlabel="step", ylabel="nats per datum")
+    ax.set(xlabel="step", ylabel="nats per row")
     ax.ticklabel_format(axis="y", useOffset=False)
     legend(ax, "lower right")
     return ax
@@ -53,7 +53,7 @@ def relevance(estimator: Any, ax: Any = None) -> Any:
     """Draws how fast the function may change along each input, the fastest first.
 
     It is one over the lengthscale, in units of the input's deviation: near zero the
-    input hardly matters.
+    input hardly matters. An input that was constant has none.
     """
     estimator, _ = unwrapped(estimator, None)
     if not hasattr(estimator, "lengthscales_"):
@@ -63,8 +63,7 @@ def relevance(estimator: Any, ax: Any = None) -> Any:
             "needs one that has, such as natgrad.gp.kernels.Matern52"
         )
     ax = axes(ax)
-    scale = np.broadcast_to(estimator.x_scale_, np.shape(estimator.lengthscales_))
-    values = scale / np.asarray(estimator.lengthscales_)
+    values = relevances(estimator)
     order = np.argsort(-values, kind="stable")[:BARS]
     names, count = feature_names(estimator), len(order)
     ax.barh(np.arange(count), values[order], height=0.72, color=ACCENT)
@@ -73,7 +72,7 @@ def relevance(estimator: Any, ax: Any = None) -> Any:
     # A bar keeps its height where there are few.
     margin = 0.6 + max(0, 5 - count) / 2
     ax.set_ylim(count - 1 + margin, -margin)
-    ax.set_xlim(0, 1.05 * values[order].max())
+    ax.set_xlim(0, 1.05 * values.max() or 1.0)
     more = f" (first {count} of {len(values)})" if count < len(values) else ""
     ax.set_xlabel(f"relevance: deviation / lengthscale{more}")
     return ax

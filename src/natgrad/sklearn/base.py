@@ -17,7 +17,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from natgrad import compilation_cache, gp
 from natgrad.data.batch import Batch
 from natgrad.data.frames import require_numbers
-from natgrad.errors import InputError
+from natgrad.errors import InputError, InputWarning
+from natgrad.gp import baseline, few_rows
 from natgrad.gp.files import from_bytes, to_bytes
 from natgrad.gp.stream import absorb
 from natgrad.printable import printable_errors
@@ -25,7 +26,12 @@ from natgrad.sklearn import files, summary, training
 from natgrad.sklearn.beginnings import KERNELS
 from natgrad.sklearn.convergence import STILL, late_gain
 from natgrad.sklearn.rows import counted, weighted
-from natgrad.sklearn.targets import Targets, centre_and_scale, shared_scale
+from natgrad.sklearn.targets import (
+    Targets,
+    centre_and_deviation,
+    input_scales,
+    is_constant,
+)
 from natgrad.threads import few_threads, largest
 from natgrad.train.history import History
 from natgrad.train.loop import CONVERGED
@@ -122,8 +128,8 @@ class BaseGP(BaseEstimator):
         total = float(weight.sum())
         if len(y) <= FEW:
             X, y, weight = counted(X, y, weight)
-        self.x_mean_, scale = centre_and_scale(X, weight)
-        self.x_scale_ = shared_scale(X, scale)
+        self.x_mean_, deviation = centre_and_deviation(X, weight)
+        self.x_scale_ = input_scales(X, deviation)
         candidates = self._candidates(y, weight)
         targets = candidates[0]
         self.y_mean_, self.y_scale_ = targets.centre, targets.scale
@@ -132,15 +138,29 @@ class BaseGP(BaseEstimator):
         rows = Batch(x, y, weight)
         fitted = training.trained(self, rows, candidates, seed, **options)
         self._keep(fitted, total, time.monotonic() - began)
+        if isinstance(self.model_.likelihood, few_rows.NOISY):
+            said = few_rows.few(len(y))
+            if said is None and len(np.unique(y)) == 2:
+                said = (
+                    "the targets have two values only, and real noise may fit them "
+                    "too closely: GPClassifier gives the probability of each"
+                )
+            if said is None and self.message_ == CONVERGED:
+                said = baseline.worse(fitted.history[-1].objective, y, weight)
+            if said is not None:
+                warnings.warn(said, InputWarning, stacklevel=4)
         return self
 
     @in_double
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
-        """Learns from more rows, those before being gone.
+        """Learns from more rows, without those seen before.
 
-        The first call is a `fit`. Later ones keep the hyperparameters, the inducing
-        inputs and the scaling, and bring the posterior to where all rows would have:
-        exactly for Gaussian noise, nearly for all else.
+        The first call is a `fit`. Later ones keep its hyperparameters, inducing inputs
+        and scaling, and move the posterior alone. It ends where all rows would bring
+        it with those: exactly for Gaussian noise, nearly for all else. So the first
+        rows should be like the rest. If they are not, as in a table sorted by an input,
+        predictions are worse than those of a `fit`, and you are warned where the
+        inducing inputs see little of the new rows.
         """
         if not hasattr(self, "model_"):
             return self._fit(X, y, sample_weight)
@@ -241,21 +261,25 @@ class BaseGP(BaseEstimator):
     @property
     @in_double
     def lengthscales_(self) -> np.ndarray:
-        """How far apart inputs must be to differ, for each, in its own units."""
+        """How far apart inputs must be to differ, for each, in its own units.
+
+        That of an input which was constant is infinite: it has no effect.
+        """
         check_is_fitted(self)
         lengthscale = getattr(self.model_.kernel, "lengthscale", None)
         if lengthscale is None:
             raise AttributeError(
                 f"a {type(self.model_.kernel).__name__} has no lengthscales"
             )
-        scales = np.broadcast_to(np.asarray(lengthscale), self.x_scale_.shape)
-        return scales * self.x_scale_
+        scale = np.where(is_constant(self.x_scale_), np.inf, self.x_scale_)
+        return np.broadcast_to(np.asarray(lengthscale), scale.shape) * scale
 
     @property
     def inducing_points_(self) -> np.ndarray:
         """The inducing inputs, in the units of the table."""
         check_is_fitted(self)
-        return np.asarray(self.model_.inducing) * self.x_scale_ + self.x_mean_
+        scale = np.where(is_constant(self.x_scale_), 0.0, self.x_scale_)
+        return np.asarray(self.model_.inducing) * scale + self.x_mean_
 
     @in_double
     def __str__(self) -> str:

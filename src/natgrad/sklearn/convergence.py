@@ -8,7 +8,7 @@ from natgrad.train.history import History
 
 
 STILL = 0.01
-"""Nats per datum that a run which has converged may gain in its last fifth."""
+"""Nats per row that a run which has converged may gain in its last fifth."""
 
 
 def late_gain(history: History) -> float:

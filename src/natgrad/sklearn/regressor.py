@@ -57,9 +57,10 @@ class GPRegressor(RegressorMixin, BaseGP):
     history_ : natgrad.train.History
         How training went.
     elbo_ : float
-        The evidence bound per row, in the units of the targets.
+        The evidence bound per row, in the units of the targets. With fewer than 128
+        rows the misfit of the hyperparameters to their prior is taken off.
     lengthscales_ : ndarray of shape (n_features,)
-        In the units of the inputs.
+        In the units of the inputs; infinite for an input that was constant.
     n_inducing_, n_iter_, fit_seconds_, converged_, message_
         The number of inducing inputs and of steps, the time, whether the bound had
         stopped rising, and why training ended.

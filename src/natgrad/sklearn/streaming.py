@@ -11,7 +11,7 @@ from natgrad.data.scan import Summary
 from natgrad.data.stream import Parquet
 from natgrad.sklearn import training
 from natgrad.sklearn.base import in_double
-from natgrad.sklearn.targets import shared_scale
+from natgrad.sklearn.targets import ROUNDED, input_scales
 
 
 @in_double
@@ -31,8 +31,9 @@ def fit(
     estimator._learn_classes(found.sample_y, classes)
     y = estimator._numbers(found.sample_y)
     estimator.x_mean_ = found.mean
-    scale = np.where(found.deviation > 0, found.deviation, 1.0)
-    estimator.x_scale_ = shared_scale(found.sample_x, scale)
+    is_rounding = found.deviation <= ROUNDED * np.abs(found.mean)
+    deviation = np.where(is_rounding, 0.0, found.deviation)
+    estimator.x_scale_ = input_scales(found.sample_x, deviation)
     candidates = estimator._candidates(y, weight := np.ones(len(y)))
     targets = candidates[0]
     estimator.y_mean_, estimator.y_scale_ = targets.centre, targets.scale

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from natgrad.printable import printable
+from natgrad.sklearn.targets import is_constant
 from natgrad.train.loop import CONVERGED
 
 
@@ -70,10 +71,27 @@ def _lengthscales(estimator: Any) -> list[tuple[str, str]]:
     if not hasattr(estimator.model_.kernel, "lengthscale"):
         return []
     names, lengths = feature_names(estimator), estimator.lengthscales_
-    order = np.argsort(lengths / estimator.x_scale_, kind="stable")[:SHOWN]
-    shown = [(f"  lengthscale of {names[i]}", _short(lengths[i])) for i in order]
-    left = len(names) - len(shown)
-    return shown + ([("", f"and {left} longer")] if left else [])
+    varying = np.flatnonzero(~is_constant(estimator.x_scale_))
+    order = varying[np.argsort(-relevances(estimator)[varying], kind="stable")]
+    shown = [
+        (f"  lengthscale of {names[i]}", _short(lengths[i])) for i in order[:SHOWN]
+    ]
+    if len(order) > SHOWN:
+        shown.append(("", f"and {len(order) - SHOWN} longer"))
+    if len(order) < len(names):
+        constant = np.delete(names, varying)
+        shown.append(("constant inputs, without effect", _elided(constant)))
+    return shown
+
+
+def relevances(estimator: Any) -> np.ndarray:
+    """One over each lengthscale, in units of the input's scale.
+
+    It is 0 for an input that was constant: its lengthscale is infinite.
+    """
+    lengths = estimator.lengthscales_
+    scale = np.broadcast_to(estimator.x_scale_, lengths.shape)
+    return scale / lengths
 
 
 def _noise(estimator: Any) -> list[tuple[str, str]]:

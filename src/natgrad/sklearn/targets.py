@@ -25,10 +25,18 @@ class Targets(NamedTuple):
     mean: Any = None
 
 
-def centre_and_scale(
+CONSTANT = 1e300
+"""The scale of a constant input: in units of it all values are 0, new ones too. It is
+finite, as a file holds no infinity."""
+
+ROUNDED = 10 * float(np.finfo(float).eps)
+"""A deviation of so small a part of the values is that of their rounding."""
+
+
+def centre_and_deviation(
     x: np.ndarray, weight: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The mean and the deviation of each column, or 1 for one that is constant."""
+    """The mean and the standard deviation of each column, 0 if it is constant."""
     # Divided by the largest first: squares of what is near 1e300 are infinite.
     size = np.abs(x).max(0)
     size = np.where(size > 0, size, 1.0)
@@ -36,33 +44,42 @@ def centre_and_scale(
     inner = x / size
     centre = part @ inner
     deviation = np.sqrt(part @ (inner - centre) ** 2)
-    # A constant column of rounded numbers has a deviation of their rounding.
-    is_constant = deviation <= 10 * np.finfo(float).eps
-    return centre * size, np.where(is_constant, 1.0, deviation * size)
+    # Equal numbers, and those that differ by their rounding, have a deviation of it.
+    is_equal = (deviation <= ROUNDED) | (x.min(0) == x.max(0))
+    centre = np.where(is_equal, x[0], centre * size)
+    return centre, np.where(is_equal, 0.0, deviation * size)
 
 
-def shared_scale(x: np.ndarray, scale: np.ndarray) -> np.ndarray:
+def input_scales(x: np.ndarray, deviation: np.ndarray) -> np.ndarray:
     """The scale of each column, or one for all columns if they have one unit.
 
     They do if most columns that vary have the same minimum and the same maximum, as
     pixels and 0/1 columns do. With its own scale, a pixel at the edge that is almost
-    always black would count as much as one in the middle.
+    always black would count as much as one in the middle. A constant column has no
+    effect, because the rows cannot tell what it would be.
     """
+    is_fixed = deviation == 0
+    scale = np.where(is_fixed, CONSTANT, deviation)
     low, high = x.min(0), x.max(0)
-    varies = low < high
+    varies = (low < high) & ~is_fixed
     spans_all = (low == low.min()) & (high == high.max())
     if 2 * np.count_nonzero(varies & spans_all) <= np.count_nonzero(varies):
         return scale
-    largest = scale[varies].max()
-    return np.full_like(
-        scale, largest * np.sqrt(np.mean((scale[varies] / largest) ** 2))
-    )
+    largest = deviation[varies].max()
+    shared = largest * np.sqrt(np.mean((deviation[varies] / largest) ** 2))
+    return np.where(is_fixed, CONSTANT, shared)
+
+
+def is_constant(scale: np.ndarray) -> np.ndarray:
+    """Which inputs were constant when their scales were found."""
+    return scale == CONSTANT
 
 
 def _standardized(likelihood: Any, y: np.ndarray, weight: np.ndarray) -> Targets:
-    """Targets of mean 0 and variance 1."""
-    centre, scale = centre_and_scale(y[:, None], weight)
-    return Targets(likelihood, float(centre[0]), float(scale[0]))
+    """Targets of mean 0 and variance 1; if they are all equal, their size is 1."""
+    centre, deviation = centre_and_deviation(y[:, None], weight)
+    scale = deviation[0] or abs(centre[0]) or 1.0
+    return Targets(likelihood, float(centre[0]), float(scale))
 
 
 def _in_means(likelihood: Any, y: np.ndarray, weight: np.ndarray) -> Targets:

@@ -115,7 +115,10 @@ def train(
             one = work(model, len(rows.y), len(model.inducing))
             options["steps"] = min(STEPS, math.ceil(WORK / one))
         rows = filled(rows)
-        data, rule = Arrays(rows, len(rows.y)), whole_rule(model, len(rows.y))
+        data, rule = (
+            Arrays(rows, len(rows.y)),
+            whole_rule(model, len(rows.y), has_prior=True),
+        )
         return gp.fit(model, data, rule=rule, **options)
     size = _batch_size(estimator)
     if estimator.max_iter == "auto":
@@ -152,6 +155,7 @@ def _exact(
         minutes=estimator.minutes,
         progress=bool(estimator.verbose),
         log=options.get("log"),
+        has_prior=True,
     )
 
 
@@ -200,7 +204,7 @@ def _race(
     data, rule = Arrays(some, len(some.y)), profile_rule(len(some.y), is_brief=True)
     if len(left) == 1:
         # The program of the whole run, which may go on with as many inducing inputs.
-        rule = whole_rule(left[0].params, len(some.y))
+        rule = whole_rule(left[0].params, len(some.y), has_prior=True)
     minutes = estimator.minutes and estimator.minutes / PART / len(left)
     steps = min(LAP, _steps(estimator))
     for place, each in enumerate(left):

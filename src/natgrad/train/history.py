@@ -16,7 +16,7 @@ from natgrad.printable import printable
 class Record:
     """How a run stands after a step.
 
-    `objective` is the evidence bound per datum where the number of data is known, else
+    `objective` is the evidence bound per row where the number of data is known, else
     minus the loss: the mean over all steps since the record before. `score` is that of
     held-out data. `step_size` is of the last natural step. `halvings` and `refused`
     count all steps so far: how often a natural step was cut in half, and how many were
@@ -146,11 +146,11 @@ class History:
             )
         above, below = axes
         steps = self.column("step")
-        above.plot(steps, self.column("objective"), label="evidence bound per datum")
+        above.plot(steps, self.column("objective"), label="evidence bound per row")
         if any(score is not None for score in self.column("score")):
             above.plot(steps, self.column("score"), label="held-out log density")
         above.set_ylim(*shown_range(self.column("objective") + self.column("score")))
-        above.set_ylabel("nats per datum")
+        above.set_ylabel("nats per row")
         above.legend(loc="lower right")
         if any(size is not None for size in self.column("step_size")):
             below.semilogy(steps, self.column("step_size"), ".-", markersize=3)

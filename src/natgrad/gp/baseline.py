@@ -1,0 +1,60 @@
+"""Targets without inputs: the Student-t distribution that any fit should beat."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+
+__all__ = ["student_t_score", "worse"]
+
+DOF = 4.0
+"""Degrees of freedom: heavy tails, and the variance is still finite."""
+
+STEPS = 100
+"""Steps of expectation maximisation, which takes a few dozen."""
+
+SMALLEST = 1e-3
+"""The scale is at least this part of the deviation, as if half of the targets were
+equal it could be 0."""
+
+SLACK = 0.2
+"""Nats per row by which a fit may be below the distribution without a warning."""
+
+
+def student_t_score(y: Any, weight: Any = None) -> float:
+    """The mean log density of targets under a Student-t that is fitted to them.
+
+    It is infinite if they are all equal.
+    """
+    y = np.asarray(y, float)
+    part = np.ones(len(y)) if weight is None else np.asarray(weight, float)
+    part = part / part.sum()
+    unit = float(np.abs(y).max()) or 1.0  # squares of large numbers overflow
+    y = y / unit
+    centre = part @ y
+    deviation = scale = math.sqrt(part @ (y - centre) ** 2)
+    if deviation <= 10 * np.finfo(float).eps:
+        return math.inf
+    for _ in range(STEPS):
+        share = part * (DOF + 1) / (DOF + ((y - centre) / scale) ** 2)
+        centre = share @ y / share.sum()
+        found = math.sqrt(share @ (y - centre) ** 2)
+        scale = max(found, SMALLEST * deviation)
+    constant = math.lgamma((DOF + 1) / 2) - math.lgamma(DOF / 2)
+    constant -= math.log(DOF * math.pi) / 2 + math.log(scale) + math.log(unit)
+    tails = np.log1p(((y - centre) / scale) ** 2 / DOF)
+    return float(constant - (DOF + 1) / 2 * part @ tails)
+
+
+def worse(elbo: float, y: Any, weight: Any = None) -> str | None:
+    """What to warn of, if the ELBO per row of a fit is below that distribution."""
+    score = student_t_score(y, weight)
+    if not math.isfinite(score) or elbo >= score - SLACK:
+        return None
+    return (
+        f"the fit is worse than a Student-t distribution of the targets alone, by "
+        f"{score - elbo:.1f} nats per row: use a Student-t likelihood if they have "
+        "outliers, fit their logarithm if they are skewed, and give gp.fit inputs and "
+        "targets of a size near 1"
+    )
