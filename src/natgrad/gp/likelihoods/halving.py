@@ -1,5 +1,7 @@
 """Quantiles by a fixed number of halvings, in operations that other languages have."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -35,23 +37,42 @@ def quantile_by_halving(
         "positive": jnp.exp,
         "unit": jax.nn.sigmoid,
     }[support]
+    # Jitted, it is traced once and not at each halving.
+    halved = jax.jit(
+        lambda low, high: _halved(
+            (low + high) / 2,
+            low,
+            high,
+            lambda t: likelihood.predictive_cdf(mean, var, at(t)) < level,
+        )
+    )
     high = jnp.full_like(level, FARTHEST[support])
     low = -high
     for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        is_short = likelihood.predictive_cdf(mean, var, at(middle)) < level
-        low = jnp.where(is_short, middle, low)
-        high = jnp.where(is_short, high, middle)
+        low, high = halved(low, high)
     return at((low + high) / 2)
 
 
 def _first_count(
     likelihood: AbstractLikelihood, mean: Array, var: Array, level: Scalar
 ) -> Scalar:
+    halved = jax.jit(
+        lambda low, high: _halved(
+            jnp.floor((low + high) / 2),
+            low,
+            high,
+            lambda y: likelihood.predictive_cdf(mean, var, y) < level,
+        )
+    )
     low, high = -jnp.ones_like(level), jnp.full_like(level, 2.0**53)
     for _ in range(54):
-        middle = jnp.floor((low + high) / 2)
-        is_short = likelihood.predictive_cdf(mean, var, middle) < level
-        low = jnp.where(is_short, middle, low)
-        high = jnp.where(is_short, high, middle)
+        low, high = halved(low, high)
     return high
+
+
+def _halved(
+    middle: Scalar, low: Scalar, high: Scalar, is_short: Callable[[Scalar], Array]
+) -> tuple[Scalar, Scalar]:
+    """The half of an interval that holds the quantile."""
+    short = is_short(middle)
+    return jnp.where(short, middle, low), jnp.where(short, high, middle)
