@@ -137,25 +137,25 @@ x = rng.normal(size=(500, 2)).astype(np.float32)
 y = np.sin(x).sum(1) + 0.1 * rng.normal(size=500).astype(np.float32)
 model = gp.start(x, gp.likelihoods.Gaussian(0.1), 10)
 keep = {"checkpoint": sys.argv[1], "resume": True, "save_seconds": 0.2}
-slow = {"log_every": 1, "callbacks": [lambda *_: time.sleep(0.02)]}
+slow = {"log_every": 1, "callbacks": [lambda *_: time.sleep(float(sys.argv[2]))]}
 fitted = gp.fit(model, (x, y), batch_size=64, steps=100, progress=False, **keep, **slow)
 values = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(fitted.params)]
 print(hashlib.sha256(b"".join(values)).hexdigest())
 """
 
 
-def trainers(some, folder, count=2):
-    """A process on each of some hosts; their folder is one, on a disk that all see."""
+def trainers(some, folder, pause=0.02):
+    """A process on the first two hosts; their folder is one, on a disk that all see."""
     env = os.environ | {
         "NATGRAD_COORDINATOR": f"{some.names[0]}:7777",
-        "NATGRAD_NUM_PROCESSES": str(count),
+        "NATGRAD_NUM_PROCESSES": "2",
         "NATGRAD_HEARTBEAT_SECONDS": str(HEARTBEAT),
     }
-    command = [sys.executable, "-c", TRAIN, str(folder)]
+    command = [sys.executable, "-c", TRAIN, str(folder), str(pause)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return [
         some.start(host, command, env=env | {"NATGRAD_PROCESS_ID": str(host)}, **pipes)
-        for host in range(count)
+        for host in range(2)
     ]
 
 
@@ -202,7 +202,8 @@ def test_a_foreign_process_ends_a_run_which_goes_on_where_the_rules_keep_it_out(
     with hosts(3) as some:
 
         def begun():
-            run, before = trainers(some, tmp_path), newest(tmp_path)
+            # Slow enough that the foreign process comes before the end.
+            run, before = trainers(some, tmp_path, 0.3), newest(tmp_path)
             while newest(tmp_path) == before:
                 assert all(process.poll() is None for process in run)
                 time.sleep(0.05)
