@@ -65,6 +65,10 @@ gp.to_onnx(gp.condition(model), "model.onnx")
 import onnx
 onnx.checker.check_model("model.onnx")
 """),
+    "stablehlo": Promise("""
+gp.to_stablehlo(gp.condition(model), "model.stablehlo")
+assert Path("model.stablehlo").stat().st_size
+"""),
     "tensorboard": Promise("""
 from natgrad.train import TensorBoard
 board = TensorBoard("board")

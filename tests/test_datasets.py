@@ -72,8 +72,10 @@ def test_one_that_is_not_the_known_file_must_have_its_marks(tmp_path, monkeypatc
     monkeypatch.setenv("NATGRAD_DATA", str(tmp_path))
     path = tmp_path / "yacht.parquet"
     pyarrow.parquet.write_table(yacht(), path)
-    with pytest.warns(InputWarning, match="not the table that natgrad was tried"):
-        x, y = datasets.load("yacht", as_frame=True)
+    with pytest.raises(InputError, match="yacht.parquet: checksum mismatch"):
+        datasets.load("yacht")
+    with pytest.warns(InputWarning, match="yacht.parquet is unverified"):
+        x, y = datasets.load("yacht", as_frame=True, unverified=True)
     assert isinstance(x, pandas.DataFrame) and x.shape == (308, 6) and len(y) == 308
     pyarrow.parquet.write_table(yacht(rows=307), path)
     with pytest.raises(InputError, match="307 rows of 6 inputs; yacht has 308 of 6"):
@@ -226,7 +228,7 @@ def test_year_is_read_split_and_scaled_at_its_full_size(tmp_path, monkeypatch):
     )
     last = columns["x89"]
     del columns
-    with pytest.warns(InputWarning, match="year.parquet is not the table that natgrad"):
+    with pytest.warns(InputWarning, match="year.parquet is unverified"):
         x, y = datasets.load("year")
     assert x.shape == (515_345, 90) and x.dtype == np.float64
     np.testing.assert_array_equal(x[:, 89], last)

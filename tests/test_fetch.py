@@ -238,8 +238,7 @@ def test_year_is_taken_in_the_order_of_its_rows(server, table, monkeypatch):
     np.testing.assert_array_equal(found.y_test, y[1000:])
     datasets.path("year").unlink()
     on_uci(server, "year", "\n".join(lines[::-1]))
-    with pytest.warns(InputWarning, match=f"{address} is not the table"):
-        datasets.fetch("year")
+    assert f"{address}: checksum mismatch" in refusal("year")
 
 
 def test_mnist_is_taken_as_it_is(server, monkeypatch):
@@ -255,8 +254,8 @@ def test_mnist_is_taken_as_it_is(server, monkeypatch):
     known, sha256 = KNOWN["mnist"], hashlib.sha256(stored.getvalue()).hexdigest()
     download = dataclasses.replace(known.download, sha256=sha256)
     monkeypatch.setitem(KNOWN, "mnist", dataclasses.replace(known, download=download))
-    with pytest.warns(InputWarning, match="mnist.npz is not the table"):
-        file = datasets.fetch("mnist")
+    with pytest.warns(InputWarning, match="mnist.npz is unverified"):
+        file = datasets.fetch("mnist", unverified=True)
     assert file.read_bytes() == stored.getvalue()
 
 
@@ -315,12 +314,23 @@ def test_a_table_without_the_marks_is_refused(server, table):
     assert "d/42370 is not what it should be" in refusal("yacht")
 
 
-def test_another_table_with_the_marks_is_taken_and_said_to_be_another(server, table):
+def test_other_numbers_of_the_same_shape_and_range_are_refused(server, table):
     inputs, x, y = table("yacht")
     on_openml(server, "yacht", named(inputs, x[::-1], y))
-    with pytest.warns(InputWarning, match="d/42370 is not the table that natgrad was"):
-        file = datasets.fetch("yacht")
+    assert "d/42370: checksum mismatch" in refusal("yacht")
+    with pytest.warns(InputWarning, match="d/42370 is unverified"):
+        file = datasets.fetch("yacht", unverified=True)
     assert file.is_file()
+    with pytest.raises(InputError, match="yacht.parquet: checksum mismatch"):
+        datasets.load("yacht")
+    with pytest.warns(InputWarning, match="yacht.parquet is unverified"):
+        datasets.load("yacht", unverified=True)
+
+
+def test_what_has_no_checksum_is_fetched_only_on_request(server):
+    assert [name for name in KNOWN if not KNOWN[name].content] == ["year"]
+    assert "natgrad knows no checksum of 'year'" in refusal("year")
+    assert not server.asked
 
 
 def test_an_archive_without_the_file_is_refused(server):
@@ -391,7 +401,7 @@ from natgrad.cli import cli, main
 from natgrad.datasets.registry import KNOWN
 
 KNOWN["yacht"] = dataclasses.replace(KNOWN["yacht"], sha256=None, content=None)
-for arguments in ("yacht", "yacht --fetch", "yacht --fetch"):
+for arguments in ("yacht", "yacht --fetch --unverified", "yacht --fetch"):
     cli.main(["datasets", *arguments.split()], standalone_mode=False)
 main(["datasets", "--fetch"])
 """
@@ -401,6 +411,6 @@ main(["datasets", "--fetch"])
     assert run.returncode == 2 and "NAME is missing" in run.stderr, run.stderr
     first, second = run.stderr.split("yacht.parquet fetched")
     assert "run natgrad datasets yacht --fetch" in first
-    assert "warning: file://" in first and "is not the table" in first
+    assert "warning: file://" in first and "is unverified" in first
     assert "yacht.parquet was there already" in second
     assert run.stdout.count("(not there)") == 1 and run.stdout.count("(here)") == 2

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib import metadata
 
 
 BASE = "import jax, optax, equinox"
@@ -45,3 +46,10 @@ def test_names_are_imported_when_they_are_used():
     assert not {"jax", "natgrad.optim"} & set(loaded)
     names = "import natgrad; [getattr(natgrad, n) for n in natgrad._HOMES]"
     run(f"{names}; import jax; assert natgrad.fit is natgrad.train.loop.fit")
+
+
+def test_the_version_is_that_of_the_installed_package():
+    code = "import natgrad, sys; print(natgrad.__version__, *sys.modules)"
+    version, *loaded = run(code).split()
+    assert version == metadata.version("natgrad")
+    assert "jax" not in loaded

@@ -134,8 +134,9 @@ def test_all_files_agree_on_the_version():
 
 def test_the_lowest_versions_are_those_of_the_project():
     lines = list(PROJECT["dependencies"])
-    for extra in ("checkpoint", "onnx", "tensorboard", "mlflow", "plot", "sklearn"):
+    for extra in ("checkpoint", "onnx", "stablehlo", "tensorboard", "mlflow", "plot"):
         lines += PROJECT["optional-dependencies"][extra]
+    lines += PROJECT["optional-dependencies"]["sklearn"]
     lines += PROJECT["optional-dependencies"]["parquet"]
     lines += [PROJECT["optional-dependencies"]["reproduce"][-1]]
     pins = (ROOT / ".ci" / "constraints-lowest.txt").read_text().split()
@@ -144,6 +145,58 @@ def test_the_lowest_versions_are_those_of_the_project():
     assert lowest.keys() == bounds.keys()
     for name, bound in bounds.items():
         assert re.fullmatch(rf"{re.escape(bound)}(\.0)*", lowest[name]), name
+
+
+def wanted(extra: str) -> set[str]:
+    """The packages of an extra, those of its own extras among them."""
+    names = set()
+    for line in PROJECT["optional-dependencies"][extra]:
+        if "python_version" in line:
+            continue
+        name, inner = re.fullmatch(r"([\w.-]+)(?:\[([\w,]+)\])?.*", line).groups()
+        if name != "natgrad":
+            names.add(re.sub("[-_.]+", "-", name).lower())
+        else:
+            names = names.union(*map(wanted, inner.split(",")))
+    return names
+
+
+@pytest.mark.parametrize(
+    ("file", "extras"),
+    [("3.11", ("test", "lint")), ("3.13", ("test",)), ("docs", ("docs",))],
+)
+def test_all_that_is_installed_is_locked_by_its_hash(file, extras):
+    text = (ROOT / ".ci" / f"requirements-{file}.txt").read_text()
+    line = re.compile(r"([a-z0-9-]+)==\S+ \\\n    --hash=sha256:[0-9a-f]{64}\n")
+    assert line.sub("", text) == ""
+    core = {re.split("[>=]", each)[0].lower() for each in PROJECT["dependencies"]}
+    assert set(line.findall(text)) >= core.union(*map(wanted, extras))
+
+
+def test_the_gate_installs_nothing_that_is_not_locked():
+    text = (ROOT / ".ci" / "run").read_text()
+    installs = [each for each in text.splitlines() if "pip install" in each]
+    assert installs
+    for each in installs:
+        assert "--require-hashes" in each or "--no-index" in each
+
+
+def test_a_lock_keeps_what_pip_reports():
+    lock = loaded("lock")
+    found = {"archive_info": {"hashes": {"sha256": "ab" * 32}}}
+    metadata = {"name": "Some_Package", "version": "1.0"}
+    ours = {"metadata": {"name": "natgrad"} | {"version": "0"}, "download_info": {}}
+    text = lock.locked(
+        {"install": [{"metadata": metadata, "download_info": found}, ours]}
+    )
+    assert text == f"some-package==1.0 \\\n    --hash=sha256:{'ab' * 32}\n"
+    assert lock.pins(text) == ["some-package==1.0"]
+
+
+def test_the_same_source_is_built_to_the_same_bytes(built, tmp_path):
+    build(ROOT, tmp_path)
+    for path in built.iterdir():
+        assert (tmp_path / path.name).read_bytes() == path.read_bytes()
 
 
 def test_the_recipe_for_conda_asks_for_the_same():

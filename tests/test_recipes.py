@@ -32,6 +32,14 @@ CONTAINER = POD["containers"][0]
 # Kubernetes
 
 
+def test_the_network_policy_lets_in_the_pods_of_the_job_and_no_others():
+    policy = yaml.safe_load((SCALE / "networkpolicy.yaml").read_text())["spec"]
+    label = {"jobset.sigs.k8s.io/jobset-name": JOBSET["metadata"]["name"]}
+    assert policy["podSelector"] == {"matchLabels": label}
+    assert policy["policyTypes"] == ["Ingress"]
+    assert policy["ingress"] == [{"from": [{"podSelector": {"matchLabels": label}}]}]
+
+
 def mistakes(model, document):
     """What the API would refuse, with no field that it does not know."""
     try:

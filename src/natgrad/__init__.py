@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     )
     from natgrad.train.loop import fit as fit
 
+    __version__: str
+
 
 # A name is imported when it is first used: the command line answers at once, and
 # nobody waits for a part that is not needed.
@@ -54,6 +56,8 @@ _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version(__name__)
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -65,4 +69,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *_HOMES, "__version__"})

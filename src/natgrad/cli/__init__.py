@@ -270,9 +270,12 @@ def info(model: str, is_json: bool) -> None:
 @cli.command()
 @click.argument("name", required=False)
 @click.option("--fetch", is_flag=True, help="Download it, unless it is there.")
+@click.option(
+    "--unverified", is_flag=True, help="Accept it without the checksum it should have."
+)
 @json_option
 @_with_debug
-def datasets(name: str | None, fetch: bool, is_json: bool) -> None:
+def datasets(name: str | None, fetch: bool, unverified: bool, is_json: bool) -> None:
     """List known data sets, say where one is, or download it.
 
     They are looked for in the folder NATGRAD_DATA, or in one for caches. They come
@@ -284,7 +287,7 @@ def datasets(name: str | None, fetch: bool, is_json: bool) -> None:
     from natgrad.cli import sets
 
     if fetch and name is not None:
-        sets.fetch(name)
+        sets.fetch(name, unverified)
     sets.show(name, is_json)
 
 

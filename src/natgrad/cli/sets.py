@@ -26,10 +26,10 @@ def show(name: str | None, is_json: bool) -> None:
     give(all_of_them, is_json, "\n".join(lines))
 
 
-def fetch(name: str) -> None:
+def fetch(name: str, unverified: bool) -> None:
     """Downloads a data set, unless it is there."""
     was_there = datasets.path(name).is_file()
-    file = datasets.fetch(name)
+    file = datasets.fetch(name, unverified=unverified)
     say(f"{file} was there already" if was_there else f"{file} fetched")
 
 

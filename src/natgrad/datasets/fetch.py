@@ -28,13 +28,14 @@ TIMEOUT = 30.0
 """For how many seconds a server may say nothing."""
 
 
-def fetch(name: str) -> Path:
+def fetch(name: str, *, unverified: bool = False) -> Path:
     """Gets a data set, puts it where `load` looks for it, and says where that is.
 
     One that is there already is left as it is. If NATGRAD_MIRROR is the address of a
     folder, the file comes from there, byte for byte; else the table is made of what
     an archive or OpenML has. It is checked before it takes its place, and until then
-    nothing is there.
+    nothing is there. What has another checksum is refused, and so is a data set whose
+    checksum natgrad does not know, unless you accept either with `unverified=True`.
     """
     file = path(name)
     if file.is_file():
@@ -43,13 +44,19 @@ def fetch(name: str) -> Path:
     where, get = _source(known)
     if get is None:
         raise InputError(absent(known, file))
+    if known.content is None and not unverified:
+        raise InputError(
+            f"natgrad knows no checksum of {name!r}, so it cannot verify what {where} "
+            "sends; to fetch it nevertheless, pass unverified=True (--unverified on "
+            f"the command line), or {by_hand(known, file)}"
+        )
     file.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{name}.", dir=file.parent) as beside:
         draft = Path(beside) / file.name
         try:
             get(draft)
             _, x, y = read(draft)
-            check(known, where, x, y)
+            check(known, where, x, y, unverified)
         except FAILURES as error:
             said = _said(where, error)
             raise InputError(f"{said}; {by_hand(known, file)}") from error

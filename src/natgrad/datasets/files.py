@@ -138,10 +138,13 @@ def content(x: np.ndarray, y: np.ndarray, is_ordered: bool = False) -> str:
     return found.hexdigest()
 
 
-def check(known: Dataset, where: str, x: np.ndarray, y: np.ndarray) -> None:
-    """Raises unless a table has the marks of the one that is known.
+def check(
+    known: Dataset, where: str, x: np.ndarray, y: np.ndarray, unverified: bool = False
+) -> None:
+    """Raises unless a table is the one that is known.
 
-    Those are its shape and the range of its targets. Warns unless it is the same.
+    Its shape, the range of its targets and the checksum of its numbers should match. If
+    there is no checksum, or the user accepts `unverified` numbers, it warns instead.
     """
     if x.shape != (known.rows, known.inputs):
         raise InputError(
@@ -154,10 +157,19 @@ def check(known: Dataset, where: str, x: np.ndarray, y: np.ndarray) -> None:
             f"the last column of {where} is from {low:g} to {high:g}; the target of "
             f"{known.name}, {known.target}, is from {known.low:g} to {known.high:g}"
         )
-    if known.content is None or content(x, y, known.name in OFFICIAL) != known.content:
-        warnings.warn(
-            f"{where} is not the table that natgrad was tried on, though its shape and "
-            f"the range of its targets are those of {known.name}",
-            InputWarning,
-            stacklevel=3,
+    found = content(x, y, known.name in OFFICIAL)
+    if found == known.content:
+        return
+    if known.content is not None and not unverified:
+        raise InputError(
+            f"{where}: checksum mismatch: its numbers have the SHA-256 {found}, and "
+            f"those of {known.name} have {known.content}; to use them nevertheless, "
+            "pass unverified=True (--unverified on the command line), or pass the file "
+            "by its path"
         )
+    warnings.warn(
+        f"{where} is unverified: its shape and the range of its targets are those of "
+        f"{known.name}, and its numbers may not be",
+        InputWarning,
+        stacklevel=3,
+    )

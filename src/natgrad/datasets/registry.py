@@ -31,7 +31,7 @@ class Dataset:
     numbers under which the archives have it; what is there may have other names of
     columns and another order of rows. Of the table natgrad was tried on, `sha256` is
     the hash of the file, and `content` that of the numbers in it; what natgrad was
-    not tried on has neither.
+    not tried on has neither, and is fetched only if its user says so.
     """
 
     name: str

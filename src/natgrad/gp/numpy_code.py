@@ -4,7 +4,7 @@ import base64
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -83,10 +83,10 @@ import base64
 {imports}
 import numpy as np
 
-
+{inputs}
 def predict(x):
     """The answers for rows x of {width} inputs, by name."""
-    x = np.asarray(x, np.{dtype})
+{named}    x = np.asarray(x, np.{dtype})
     if x.ndim != 2 or x.shape[1] != {width}:
         shape = list(x.shape)
         raise ValueError(f"x has shape {{shape}}; it should be rows of {width} inputs")
@@ -108,7 +108,15 @@ def _array(dtype, shape, text):
 '''
 
 
-def numpy_code(program: Program, title: str, text: str) -> str:
+NAMED = """    names = list(map(str, getattr(x, "columns", INPUTS)))
+    if names != INPUTS:
+        raise ValueError(f"x has the columns {names}; it should have {INPUTS}")
+"""
+
+
+def numpy_code(
+    program: Program, title: str, text: str, inputs: Sequence[str] = ()
+) -> str:
     """A module with a function `predict`, from rows x to a dict of arrays."""
     writer = _Writer(program)
     lines = writer.lines()
@@ -126,6 +134,9 @@ def numpy_code(program: Program, title: str, text: str) -> str:
         dtype=dtype,
         chunk=max(16, 2 ** int(np.log2(ENTRIES / program.entries))),
         imports="import math\n" if borrowed else "",
+        # Names are of any text: as a literal, and not in the words above.
+        inputs=f"\nINPUTS = {ascii(list(inputs))}\n\n" if inputs else "",
+        named=NAMED if inputs else "",
         body="\n".join("    " + line if line else "" for line in lines),
         helpers="".join(helpers),
         constants="\n".join(writer.definitions()),
@@ -342,6 +353,7 @@ def _power(step: Step, names: list[str]) -> str:
 
 
 STRUCTURAL: dict[str, Callable[[Step, list[str]], str]] = {
+    "argmax": lambda step, names: f"np.argmax({names[0]}, {step.settings['axes'][0]})",
     "broadcast": _broadcast,
     "concatenate": lambda step, names: (
         f"np.concatenate([{', '.join(names)}], {step.settings['dimension']})"
@@ -354,6 +366,7 @@ STRUCTURAL: dict[str, Callable[[Step, list[str]], str]] = {
     "expand": _expand,
     "gather": _take,
     "integer_pow": _power,
+    "look_up": lambda step, names: f"{names[0]}[{names[1]}]",
     "reshape": _reshape,
     "rev": lambda step, names: f"np.flip({names[0]}, {step.settings['dimensions']})",
     "select_n": _select,

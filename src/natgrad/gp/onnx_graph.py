@@ -5,7 +5,8 @@ of others without loss of digits.
 """
 
 import itertools
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,6 @@ BY_ELEMENT: dict[str, str] = {
 SINGLE: dict[str, str] = {
     "acos": "Acos",
     "asin": "Asin",
-    "atan": "Atan",
     "cosh": "Cosh",
     "erf": "Erf",
     "sinh": "Sinh",
@@ -61,7 +61,9 @@ REDUCTIONS = {"sum": "ReduceSum", "prod": "ReduceProd"}
 REDUCTIONS |= {"max": "ReduceMax", "min": "ReduceMin"}
 
 
-def onnx_model(program: Program, text: str, version: str) -> onnx.ModelProto:
+def onnx_model(
+    program: Program, text: str, version: str, inputs: Sequence[str] = ()
+) -> onnx.ModelProto:
     """A checked model with the input "x" and the outputs of the program."""
     graph = _Graph(program).build()
     model = helper.make_model(
@@ -72,6 +74,8 @@ def onnx_model(program: Program, text: str, version: str) -> onnx.ModelProto:
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
     )
+    if inputs:
+        helper.set_model_props(model, {"inputs": json.dumps(list(inputs))})
     onnx.checker.check_model(model)
     return model
 
@@ -108,7 +112,9 @@ class _Graph:
         key = (array.dtype, array.shape, array.tobytes())
         if key not in self.arrays:
             name = f"{name or 'constant'}_{len(self.arrays) + 1}"
-            self.arrays[key] = numpy_helper.from_array(array, name)
+            # Text is stored as objects.
+            stored = array.astype(object) if array.dtype.kind == "U" else array
+            self.arrays[key] = numpy_helper.from_array(stored, name)
         return self.arrays[key].name
 
     def axes(self, axes: Any) -> str:
@@ -147,7 +153,8 @@ class _Graph:
 
 
 def _info(name: str, value: Value) -> onnx.ValueInfoProto:
-    kind = helper.np_dtype_to_tensor_dtype(value.dtype)
+    dtype = np.dtype(object) if value.dtype.kind == "U" else value.dtype
+    kind = helper.np_dtype_to_tensor_dtype(dtype)
     return helper.make_tensor_value_info(name, kind, list(value.shape))
 
 
@@ -176,6 +183,28 @@ def _expm1(graph: _Graph, step: Step, x: str) -> str:
     # The quotient is no number where u is zero or infinite.
     far = graph.add("Greater", graph.add("Abs", x), _number(graph, step, 50))
     return graph.add("Where", far, rest, value)
+
+
+def _atan(graph: _Graph, step: Step, x: str) -> str:
+    """8 atan(u), with u = tan of an eighth of the angle, by its power series.
+
+    Each half is tan(a/2) = tan(a)/(1 + √(1 + tan(a)²)). u is below 0.2, and the terms
+    left out below 1e-17.
+    """
+    number = lambda value: graph.constant(np.asarray(value, step.output.dtype))
+    if step.output.dtype == np.float32:
+        return graph.add("Atan", x)
+    # Beyond it the angle is π/2 to all digits, and squares overflow.
+    x = graph.add("Max", graph.add("Min", x, number(1e100)), number(-1e100))
+    for _ in range(3):
+        root = graph.add("Sqrt", graph.add("Add", graph.add("Mul", x, x), number(1)))
+        x = graph.add("Div", x, graph.add("Add", root, number(1)))
+    square = graph.add("Mul", x, x)
+    value = number(1 / 25)
+    for odd in range(23, 0, -2):
+        product = graph.add("Mul", value, square)
+        value = graph.add("Sub", number(1 / odd), product)
+    return graph.add("Mul", graph.add("Mul", x, value), number(8))
 
 
 def _logistic(graph: _Graph, step: Step, x: str) -> str:
@@ -252,7 +281,14 @@ def _cast(graph: _Graph, step: Step, x: str) -> str:
     return graph.add("Cast", x, to=kind)
 
 
+def _argmax(graph: _Graph, step: Step, x: str) -> str:
+    (axis,) = step.settings["axes"]
+    return _cast(graph, step, graph.add("ArgMax", x, axis=axis, keepdims=0))
+
+
 COMPOSED: dict[str, Callable[..., str]] = {
+    "argmax": _argmax,
+    "atan": _atan,
     "broadcast": lambda graph, step, x: graph.add(
         "Expand", x, graph.shape(step.output.shape)
     ),
@@ -276,6 +312,9 @@ COMPOSED: dict[str, Callable[..., str]] = {
     "is_finite": _is_finite,
     "log1p": _log1p,
     "logistic": _logistic,
+    "look_up": lambda graph, step, labels, place: graph.add(
+        "Gather", labels, place, axis=0
+    ),
     "ne": lambda graph, step, a, b: graph.add("Not", graph.add("Equal", a, b)),
     "reshape": _reshape,
     "rsqrt": lambda graph, step, x: graph.add("Reciprocal", graph.add("Sqrt", x)),

@@ -131,6 +131,15 @@ class Program:
         return max(int(np.prod(size)) for size in sizes)
 
 
+def looked_up(program: Program, name: str, index: str, labels: np.ndarray) -> Program:
+    """The program with one more answer: the labels that are at an index."""
+    place = program.outputs[index]
+    label = Variable(place.shape, labels.dtype)
+    step = Step("look_up", (Constant(labels, "labels"), place), {}, label, "")
+    outputs = program.outputs | {name: label}
+    return Program(program.x, [*program.steps, step], outputs)
+
+
 def shape_of(aval: Any) -> Shape:
     """A shape in which one dimension may be the number of rows."""
     return tuple(int(n) if isinstance(n, int | np.integer) else str(n) for n in aval)
@@ -252,7 +261,7 @@ def _needed(steps: list[Step], ends: list[Value]) -> list[Step]:
 
 def _plain(name: str, settings: dict[str, Any], inputs: tuple[Value, ...]) -> dict:
     """What a step needs of its settings, as plain numbers."""
-    if name.startswith("reduce_") or name == "squeeze":
+    if name.startswith("reduce_") or name in ("squeeze", "argmax"):
         axes = settings["dimensions" if name == "squeeze" else "axes"]
         return {"axes": tuple(map(int, axes))}
     if name == "dot_general":

@@ -22,7 +22,7 @@ from natgrad.gp import baseline, few_rows
 from natgrad.gp.files import from_bytes, to_bytes
 from natgrad.gp.stream import absorb
 from natgrad.printable import printable_errors
-from natgrad.sklearn import files, summary, training
+from natgrad.sklearn import export, files, summary, training
 from natgrad.sklearn.beginnings import KERNELS
 from natgrad.sklearn.convergence import STILL, late_gain
 from natgrad.sklearn.rows import counted, weighted
@@ -257,6 +257,33 @@ class BaseGP(BaseEstimator):
         """
         check_is_fitted(self)
         files.save(self, path, metadata)
+
+    @in_double
+    def to_numpy(self, path: Any, quantiles: Any = ()) -> None:
+        """Writes predictions as a Python file that imports NumPy alone.
+
+        Its `predict` is from rows of the table to a dict of what there is of "mean",
+        "std" and "quantiles", or "probabilities", "class_index" and "label", as
+        `predict` and `predict_proba` give them. `quantiles` are between 0 and 1.
+        """
+        export.to_numpy(self, path, quantiles)
+
+    @in_double
+    def to_onnx(self, path: Any, quantiles: Any = ()) -> None:
+        """Writes predictions as an ONNX model, with the outputs of `to_numpy`.
+
+        The input "x" is rows of the table in float64. Needs the package `onnx`.
+        """
+        export.to_onnx(self, path, quantiles)
+
+    @in_double
+    def to_stablehlo(self, path: Any, quantiles: Any = ()) -> None:
+        """Writes predictions as a function for `jax.export.deserialize`.
+
+        Its answers are those of `to_numpy` without "label", as StableHLO has no text:
+        `class_index` is a place in `classes_`. Needs the package `flatbuffers`.
+        """
+        export.to_stablehlo(self, path, quantiles)
 
     @property
     @in_double

@@ -1,0 +1,175 @@
+"""What an estimator exports predicts as it does, from the table's own rows."""
+
+import importlib.util
+import sys
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.utils.validation import validate_data
+
+from natgrad.errors import InputError
+from natgrad.gp import SparseGP, kernels, likelihoods
+from natgrad.sklearn import GPClassifier, GPOrdinal, GPRegressor
+from natgrad.sklearn.targets import REGRESSION, centre_and_scale
+
+
+ROWS = 40
+LEVELS = (0.05, 0.5, 0.99)
+NAMES = ["year of sale", 'size in "m²"\n"""; raise SystemExit # \\']
+RNG = np.random.default_rng(3)
+# Far from scaled: in its own units nothing but a scaling shows what it is.
+X = pd.DataFrame(
+    RNG.normal(size=(ROWS, 2)) * [12.0, 1e-3] + [2000.0, 0.05],
+    columns=pd.Index(NAMES),
+)
+CURVE = np.sin(np.arange(ROWS))
+SHARE = (CURVE + 1.5) / 3
+GRADES = np.digitize(CURVE, [-0.5, 0.5])
+
+ESTIMATORS = {
+    name: (GPRegressor(name), y)
+    for name, y in {
+        "gaussian": 300 + 20 * CURVE,
+        "student-t": 300 + 20 * CURVE,
+        "heteroskedastic": 300 + 20 * CURVE,
+        "gamma": 50 * SHARE,
+        "beta": SHARE,
+        "poisson": np.rint(30 * SHARE),
+        "negative-binomial": np.rint(30 * SHARE),
+    }.items()
+} | {
+    "two classes": (GPClassifier(), np.where(CURVE > 0, 'yes"""', "no")),
+    "two, logit": (GPClassifier(likelihoods.Bernoulli("logit")), CURVE > 0),
+    "three classes": (GPClassifier(), np.array(["a", "bc", "ü"], object)[GRADES]),
+    "robust": (GPClassifier("robust-max"), GRADES - 1.0),
+    "grades": (GPOrdinal(), GRADES + 1),
+}
+# In closed form, or by halvings of a distribution function that can be written.
+WITH_QUANTILES = ("gaussian", "student-t", "heteroskedastic")
+
+
+def made(name):
+    """An estimator as `fit` leaves it, with a posterior that nobody had to learn."""
+    estimator, y = ESTIMATORS[name]
+    weight = np.ones(ROWS)
+    table = validate_data(estimator, X, dtype=np.float64)
+    estimator._learn_classes(y, None)
+    targets = estimator._targets(estimator._numbers(y), weight)
+    estimator.x_mean_, estimator.x_scale_ = centre_and_scale(table, weight)
+    estimator.y_mean_, estimator.y_scale_ = targets.centre, targets.scale
+    inducing = estimator._scaled(table[:4])
+    kernel = kernels.Matern52([0.9, 1.1])
+    model = SparseGP(kernel, targets.likelihood, inducing, mean=targets.mean)
+    q, rng = model.posterior, np.random.default_rng(6)
+    root = 0.2 * np.tril(rng.normal(size=q.cov.root.shape)) + 0.3 * np.eye(4)
+    new = (jnp.asarray(0.3 * rng.normal(size=q.mean.shape)), jnp.asarray(root))
+    where = lambda model: (model.posterior.mean, model.posterior.cov.root)
+    estimator._set_model(eqx.tree_at(where, model, new))
+    return estimator
+
+
+@pytest.fixture(scope="module", params=ESTIMATORS)
+def case(request):
+    """An estimator, its own answers, and the quantiles that can be written."""
+    estimator = made(request.param)
+    if hasattr(estimator, "classes_"):
+        answers = {"probabilities": estimator.predict_proba(X)}
+        label = estimator.predict(X)
+        answers["class_index"] = np.searchsorted(estimator.classes_, label)
+        return estimator, answers | {"label": label}, ()
+    answers = dict(zip(("mean", "std"), estimator.predict(X, True), strict=True))
+    levels = LEVELS if request.param in WITH_QUANTILES else ()
+    if levels:
+        answers["quantiles"] = estimator.predict(X, quantiles=levels)
+    return estimator, answers, levels
+
+
+def assert_same(got, answers):
+    assert set(got) == set(answers)
+    for key, value in answers.items():
+        if key in ("label", "class_index"):
+            assert list(got[key]) == list(value)
+        else:
+            np.testing.assert_allclose(got[key], value, rtol=1e-9, atol=1e-12)
+
+
+def predict_of(path):
+    spec = importlib.util.spec_from_file_location("exported", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.predict
+
+
+def test_a_numpy_file_predicts_as_the_estimator(case, tmp_path):
+    estimator, answers, levels = case
+    estimator.to_numpy(tmp_path / "model.py", levels)
+    predict = predict_of(tmp_path / "model.py")
+    assert_same(predict(X), answers)
+    assert_same(predict(X.to_numpy()), answers)
+    with pytest.raises(ValueError, match="should have .*year of sale"):
+        predict(X[NAMES[::-1]])
+
+
+def test_an_onnx_model_predicts_as_the_estimator(case, tmp_path):
+    runtime = pytest.importorskip("onnxruntime")
+    estimator, answers, levels = case
+    estimator.to_onnx(tmp_path / "model.onnx", levels)
+    session = runtime.InferenceSession(tmp_path / "model.onnx")
+    names = [output.name for output in session.get_outputs()]
+    got = session.run(names, {"x": X.to_numpy()})
+    assert_same(dict(zip(names, got, strict=True)), answers)
+
+
+FEW = ("gaussian", "three classes")
+CASES = [
+    pytest.param(name, marks=[] if name in FEW else pytest.mark.long)
+    for name in ESTIMATORS
+]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_stablehlo_predicts_as_the_estimator_quantiles_of_all_noises(name, tmp_path):
+    estimator = made(name)
+    levels = () if hasattr(estimator, "classes_") else LEVELS
+    estimator.to_stablehlo(tmp_path / "model", levels)
+    exported = jax.export.deserialize(bytearray((tmp_path / "model").read_bytes()))
+    got = {key: np.asarray(a) for key, a in exported.call(X.to_numpy()).items()}
+    if not levels:
+        proba, label = estimator.predict_proba(X), estimator.predict(X)
+        place = np.searchsorted(estimator.classes_, label)
+        assert_same(got, {"probabilities": proba, "class_index": place})
+        return
+    mean, std = estimator.predict(X, return_std=True)
+    quantiles = estimator.predict(X, quantiles=levels)
+    assert_same(got, {"mean": mean, "std": std, "quantiles": quantiles})
+
+
+def test_what_cannot_be_written_is_refused_by_name(tmp_path):
+    path = tmp_path / "model"
+    with pytest.raises(InputError, match="quantiles of Gamma .* igamma .* NumPy"):
+        made("gamma").to_numpy(path, [0.5])
+    with pytest.raises(InputError, match="a GPOrdinal predicts classes"):
+        made("grades").to_onnx(path, [0.5])
+    mixed = made("two classes")
+    mixed.classes_ = np.array(["a", 1], object)
+    with pytest.raises(InputError, match="should be all text, all numbers"):
+        mixed.to_numpy(path)
+    with pytest.raises(InputError, match="numbers between 0 and 1"):
+        made("gaussian").to_numpy(path, [5, 95])
+    assert not path.exists()
+
+
+def test_without_flatbuffers_the_extra_is_named(monkeypatch, tmp_path):
+    estimator = made("gaussian")
+    monkeypatch.setitem(sys.modules, "flatbuffers", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install .natgrad\[stablehlo\]"):
+        estimator.to_stablehlo(tmp_path / "model")
+
+
+def test_all_likelihoods_of_a_regressor_are_exported_here():
+    assert REGRESSION.keys() <= ESTIMATORS.keys()
