@@ -36,6 +36,7 @@ class TableAnswers(AbstractAnswers):
     levels: tuple[float, ...] = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
     classes: tuple[Any, ...] = eqx.field(static=True)
+    places: tuple[int, ...] = eqx.field(static=True)  # of each class in the model
     estimator: str = eqx.field(static=True)
     quantile: Callable[..., Array] = eqx.field(static=True)
 
@@ -77,7 +78,7 @@ class TableAnswers(AbstractAnswers):
         if each is None:
             name = type(self.predictor.model.likelihood).__name__
             raise InputError(f"{name} has no probabilities of classes to export")
-        each = each / each.sum()
+        each = jnp.stack([each[place] for place in self.places]) / each.sum()
         return {"probabilities": each, "class_index": jnp.argmax(each)}
 
 
@@ -128,6 +129,7 @@ def _answers(estimator: Any, levels: Any, quantile: Callable[..., Array]) -> Any
         tuple(map(float, levels)),
         tuple(map(str, getattr(estimator, "feature_names_in_", ()))),
         _plain(classes),
+        tuple(np.argsort(estimator._order).tolist()) if len(classes) else (),
         type(estimator).__name__,
         quantile,
     )
