@@ -14,7 +14,7 @@ from sklearn.utils.validation import validate_data
 from natgrad.errors import InputError
 from natgrad.gp import SparseGP, kernels, likelihoods
 from natgrad.sklearn import GPClassifier, GPOrdinal, GPRegressor
-from natgrad.sklearn.targets import REGRESSION, centre_and_scale
+from natgrad.sklearn.targets import REGRESSION, centre_and_deviation
 
 
 ROWS = 40
@@ -47,6 +47,10 @@ ESTIMATORS = {
     "three classes": (GPClassifier(), np.array(["a", "bc", "ü"], object)[GRADES]),
     "robust": (GPClassifier("robust-max"), GRADES - 1.0),
     "grades": (GPOrdinal(), GRADES + 1),
+    "words": (
+        GPOrdinal(categories=["bad", "fair", "best"]),
+        np.array(["bad", "fair", "best"])[GRADES],
+    ),
 }
 # In closed form, or by halvings of a distribution function that can be written.
 WITH_QUANTILES = ("gaussian", "student-t", "heteroskedastic")
@@ -59,7 +63,7 @@ def made(name):
     table = validate_data(estimator, X, dtype=np.float64)
     estimator._learn_classes(y, None)
     targets = estimator._targets(estimator._numbers(y), weight)
-    estimator.x_mean_, estimator.x_scale_ = centre_and_scale(table, weight)
+    estimator.x_mean_, estimator.x_scale_ = centre_and_deviation(table, weight)
     estimator.y_mean_, estimator.y_scale_ = targets.centre, targets.scale
     inducing = estimator._scaled(table[:4])
     kernel = kernels.Matern52([0.9, 1.1])
