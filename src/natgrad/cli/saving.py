@@ -62,6 +62,7 @@ def foreseen(estimator: Any, prepared: Prepared) -> dict[str, Any]:
         "message_": "",
         "feature_names_in_": np.array(features, dtype=object),
         "classes_": prepared.classes,
+        "categories_": prepared.classes,
     }
     record = Record(
         step=2**63,

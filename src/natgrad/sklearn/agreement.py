@@ -79,8 +79,9 @@ def checked(
     else:
         values["classes_"] = _classes(kind, values, model)
     if kind == "GPOrdinal":
-        values["categories_"] = _categories(values)
-        params["categories"] = values["categories_"].tolist()
+        order = values["categories_"] = _categories(values)
+        if order.dtype.kind in "UO" or (order != values["classes_"]).any():
+            params["categories"] = order.tolist()
     elif "categories" in params or "categories_" in values:
         raise InputError(f"it has categories; a {kind} has none")
     _check_units(values, model)

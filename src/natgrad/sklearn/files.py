@@ -87,8 +87,6 @@ def read(path: Any, kinds: dict[str, type], **options: Any) -> Any:
 
 def _plain(value: Any) -> Any:
     """A parameter as JSON, or None for an object."""
-    if isinstance(value, list | tuple | np.ndarray):  # the order of classes
-        return [_plain(each) for each in value]
     if isinstance(value, np.generic):
         value = value.item()
     return value if isinstance(value, str | int | float | bool) else None
