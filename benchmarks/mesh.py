@@ -37,6 +37,7 @@ def compiled(number: int, kind: str):
     from natgrad.data import Batch
     from natgrad.gp.fit import default_rule
     from natgrad.train.mesh import Devices, meshed
+    from natgrad.train.constants import NONE
     from natgrad.train.rules import in_turn
     from natgrad.train.state import _advance, first_state
 
@@ -58,7 +59,7 @@ def compiled(number: int, kind: str):
     state = devices.spread(first_state(rule, model, False)._replace(best=None))
     batches = devices.place(Batch(x[None], y[None]))
     rest = (1, 100.0, 0.0, 1e6, 0)
-    return _advance.lower(rule, devices, state, batches, *rest).compile()
+    return _advance.lower(rule, devices, NONE, state, batches, *rest).compile()
 
 
 def counted(program) -> list[tuple[str, int]]:

@@ -1,5 +1,6 @@
 """Every family in every coordinate system: the points at which laws are tested."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -19,20 +20,21 @@ from natgrad.families import (
 )
 
 
-def blocks(page: str, only: str = "") -> dict:
-    """The names that the Python blocks of a page define: all, or those of a pattern."""
+def blocks(page: str, only: tuple[type, ...] = (ast.stmt,)) -> dict:
+    """The names that the Python blocks of a page define, by some kinds of statement."""
     path = Path(__file__).parents[1] / "docs" / page
     names: dict = {}
     for block in re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL):
-        if re.search(only, block, re.MULTILINE):
-            exec(compile(block, str(path), "exec"), names)
+        tree = ast.parse(block)
+        tree.body = [each for each in tree.body if isinstance(each, only)]
+        exec(compile(tree, str(path), "exec"), names)
     return names
 
 
 USERS = blocks("howto/coordinates.md")
 # What the page on extending natgrad adds, as it stands there: imports and classes.
 EXTENSIONS = blocks(
-    "development/extending.md", r"^import equinox|^class Abstract|^class Wen"
+    "development/extending.md", (ast.Import, ast.ImportFrom, ast.ClassDef)
 )
 
 

@@ -92,7 +92,7 @@ def test_only_what_is_compiled_inside_is_cached_and_settings_are_restored(folder
 
 
 def test_estimators_use_the_cache_and_the_core_does_not(folder):
-    x = np.linspace(-1, 1, 20)[:, None]
+    x = np.linspace(-1, 1, 30)[:, None]
     model = gp.start(x, gp.likelihoods.Gaussian(), 5)
     gp.fit(model, (x, x[:, 0]), steps=2, progress=False)
     assert not folder.exists()

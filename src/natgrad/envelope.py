@@ -44,7 +44,7 @@ MAGIC = b"\x89NGM\r\n\x1a\n"
 VERSION = 1
 MAX_BYTES = 2**30
 """What a file may have, unless its reader says otherwise."""
-MAX_JSON, MAX_HEADER = 2**22, 2**20
+MAX_JSON, MAX_HEADER = 2**21, 2**20
 """Bytes of the JSON, and of the header of the arrays."""
 MAX_ARRAYS = 4096
 MAX_DEPTH = 256

@@ -15,7 +15,7 @@ from natgrad.triangular import (
     Scalar,
     Shared,
     Vector,
-    cholesky as cholesky,
+    cholesky as _cholesky,
     eye_like,
     lower_half,
     lower_of_product,
@@ -29,6 +29,14 @@ from natgrad.triangular import (
     transposed,
     upper_apply,
 )
+
+
+def cholesky(matrix: Matrix) -> Matrix:
+    """The Cholesky factor of a symmetric matrix, NaN where there is none.
+
+    It is that of `jnp.linalg`, one matrix at a time: a batch of them cannot deadlock.
+    """
+    return _cholesky(symmetric(matrix))
 
 
 class AbstractPositiveDefinite(eqx.Module):
@@ -56,7 +64,7 @@ class AbstractPositiveDefinite(eqx.Module):
 
     def factor(self) -> Matrix:
         """F"""
-        return cholesky(self.matrix())
+        return _cholesky(self.matrix())
 
     def whiten(self, columns: Columns) -> Columns:
         """F⁻¹ x"""
@@ -153,14 +161,14 @@ class Sqrt(AbstractPositiveDefinite):
         return root @ root.mT
 
     def at(self, matrix: Matrix) -> "Sqrt":
-        return Sqrt(cholesky(symmetric(matrix)) * _signs(self.root))
+        return Sqrt(cholesky(matrix) * _signs(self.root))
 
     def at_factor(self, factor: Matrix) -> "Sqrt":
         return Sqrt(factor * (_signs(self.root) * _signs(factor)))
 
     def moved(self, change: Matrix) -> "Sqrt":
         inner = self.whiten(self.whiten(change).mT)
-        ratio = cholesky(eye_like(inner) + symmetric(inner))
+        ratio = _cholesky(eye_like(inner) + symmetric(inner))
         return Sqrt(lower_product(self.factor(), ratio))
 
     def factor(self) -> Matrix:

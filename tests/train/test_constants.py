@@ -54,6 +54,7 @@ def elbo_of(model) -> float:
     return float(jax.jit(lambda: gp.elbo(model, ROWS))())
 
 
+@pytest.mark.filterwarnings("ignore:there are 60 distinct rows")
 @pytest.mark.parametrize("batch_size", [None, pytest.param(30, marks=pytest.mark.long)])
 def test_a_kernel_with_a_network_in_it_is_trained(batch_size):
     model = deep_model()
