@@ -36,8 +36,8 @@ def compiled(number: int, kind: str):
     from natgrad import gp
     from natgrad.data import Batch
     from natgrad.gp.fit import default_rule
-    from natgrad.train.mesh import Devices, meshed
     from natgrad.train.constants import NONE
+    from natgrad.train.mesh import Devices, meshed
     from natgrad.train.rules import in_turn
     from natgrad.train.state import _advance, first_state
 
