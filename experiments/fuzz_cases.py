@@ -182,7 +182,7 @@ def changed(rng: random.Random, node: Any, key: Any) -> str:
             return f"{key} renamed"
         case 2 if isinstance(node, dict):
             node[rng.choice(["trust", "__class__", ESCAPE])] = True
-            return f"a field beside {key}"
+            return f"a field next to {key}"
     node[key] = value = copy.deepcopy(rng.choice(VALUES))
     return f"{key} = {envelope.shown(value)}"
 

@@ -22,7 +22,7 @@ REPLACEMENT = "replacement"
 
 
 class Opened(NamedTuple):
-    """A trained model, and what was saved beside it."""
+    """A trained model, and what was saved with it."""
 
     estimator: Any
     schema: Schema
@@ -85,15 +85,15 @@ def open_model(path: str | os.PathLike[str]) -> Opened:
     from natgrad import sklearn
 
     file = model_file(path)
-    beside = gp.read_metadata(file).get("user") or {}
+    saved = gp.read_metadata(file).get("user") or {}
     estimator = sklearn.load(file)
     try:
         opened = Opened(
             estimator,
-            Schema.from_dict(beside["schema"]),
-            beside["target"],
-            beside["likelihood"],
-            beside["rows"],
+            Schema.from_dict(saved["schema"]),
+            saved["target"],
+            saved["likelihood"],
+            saved["rows"],
             file,
         )
     except KeyError as error:
@@ -106,7 +106,7 @@ def open_model(path: str | os.PathLike[str]) -> Opened:
 
 
 def _check_opened(model: Opened) -> None:
-    """Raises unless what `train` saved beside an estimator is about that estimator."""
+    """Raises unless what `train` saved with an estimator is about that estimator."""
     told = {"target": str, "likelihood": str, "rows": int}
     for name, kind in told.items():
         if not isinstance(value := getattr(model, name), kind):

@@ -26,7 +26,7 @@ class Prepared(NamedTuple):
     """A run whose every choice is made, and what it is trained on.
 
     `learn` has an estimator learn from the data; `keep` writes what a resumed run needs
-    beside it to a folder. `classes` are those of the target, if it has any.
+    with it to a folder. `classes` are those of the target, if it has any.
     """
 
     run: Run

@@ -19,7 +19,7 @@ REST = 2**16
 """Bytes for what is not known beforehand: the classes of the model, and a message."""
 
 
-def beside(prepared: Prepared) -> dict[str, Any]:
+def table_metadata(prepared: Prepared) -> dict[str, Any]:
     """What is saved with a model, so that a table can be read as it was."""
     return {
         "schema": prepared.schema.to_dict(),
@@ -80,7 +80,7 @@ def foreseen(estimator: Any, prepared: Prepared) -> dict[str, Any]:
         if value is not None:
             setattr(estimator, name, value)
     return {
-        "metadata": files.described(estimator, beside(prepared)),
+        "metadata": files.described(estimator, table_metadata(prepared)),
         "model": REST * "-",
     }
 

@@ -20,7 +20,7 @@ from natgrad.cli.folder import (
 )
 from natgrad.cli.preparing import Prepared, prepare_table
 from natgrad.cli.replacing import drop, finish, in_use, is_taken, working
-from natgrad.cli.saving import beside, check_can_be_saved
+from natgrad.cli.saving import check_can_be_saved, table_metadata
 from natgrad.cli.streaming import prepare_lake
 from natgrad.data import tables
 from natgrad.data.lake import is_lake
@@ -246,7 +246,7 @@ def _fit(
             run = dataclasses.replace(run, likelihood=_noise_of(estimator))
             prepared = prepared._replace(run=run)
         if is_first:
-            estimator.save(place / MODEL, metadata=beside(prepared))
+            estimator.save(place / MODEL, metadata=table_metadata(prepared))
         distributed.meet()  # none ends before the model is there
     except SystemExit:
         say(f"terminated; continue with: natgrad resume {out}")
@@ -261,7 +261,7 @@ def _fit(
             f"{error}; make room, and continue with: natgrad resume {out}"
         ) from error
     except Exception:
-        _say_what_stays(prepared, place, out)
+        _say_how_to_continue(prepared, place, out)
         raise
     is_interrupted = estimator.history_.reason == "interrupted"
     if is_first and not is_interrupted:
@@ -280,12 +280,12 @@ def _fit(
     return 0
 
 
-def _say_what_stays(prepared: Prepared, place: Path, out: Path) -> None:
-    """Says that a run which failed can be continued, if it has saved a step.
+def _say_how_to_continue(prepared: Prepared, place: Path, out: Path) -> None:
+    """Prints how to continue a run that failed, if it has saved a step.
 
-    Else nothing is lost if it counts as not begun, and another command needs no force.
-    But a file of a lake can be put back, and what a pass over it found is worth hours;
-    and of several processes this one may be to blame alone.
+    If it has not, its empty checkpoint is removed, so that the next command needs no
+    `--force`. A data set on disk keeps its checkpoint: the pass over it may have taken
+    hours. So do several processes, of which only this one may have failed.
     """
     checkpoint = place / CHECKPOINT
     if prepared.is_lake or distributed.is_started() or not checkpoint.is_dir():

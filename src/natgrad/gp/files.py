@@ -112,7 +112,7 @@ def read_metadata(
     max_bytes: int = envelope.MAX_BYTES,
     expect_sha256: str | None = None,
 ) -> dict[str, Any]:
-    """What `save` was given beside the model."""
+    """The metadata that `save` was given."""
     document, arrays = envelope.read(path, max_bytes, expect_sha256)
     with _said_of(path, document):
         return _current(document, arrays)[0]["metadata"]
