@@ -18,8 +18,9 @@ SMALLEST = 1e-3
 """The scale is at least this part of the deviation, as if half of the targets were
 equal it could be 0."""
 
-SLACK = 0.2
-"""Nats per row by which a fit may be below the distribution without a warning."""
+SLACK = 0.12
+"""Nats per row by which a fit may be below the distribution without a warning. Fits of
+pure noise were at most 0.1 below it, with 20 to 200 rows."""
 
 
 def student_t_score(y: Any, weight: Any = None) -> float:
