@@ -29,7 +29,7 @@ import numpy as np
 from natgrad import gp
 
 x = np.linspace(0, 1, 50, dtype="f4")[:, None]
-model = gp.start(x, gp.likelihoods.Gaussian(0.1), 10)
+model = gp.initialize(x, gp.likelihoods.Gaussian(0.1), 10)
 
 def fit(**options):
     data = (x, np.sin(6 * x[:, 0]))
@@ -61,12 +61,12 @@ assert list(Path("run").iterdir())
 fit(checkpoint="run", resume=True)
 """),
     "onnx": Promise("""
-gp.to_onnx(gp.condition(model), "model.onnx")
+gp.to_onnx(gp.predictor(model), "model.onnx")
 import onnx
 onnx.checker.check_model("model.onnx")
 """),
     "stablehlo": Promise("""
-gp.to_stablehlo(gp.condition(model), "model.stablehlo")
+gp.to_stablehlo(gp.predictor(model), "model.stablehlo")
 assert Path("model.stablehlo").stat().st_size
 """),
     "tensorboard": Promise("""

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from natgrad import envelope
+from natgrad import _container as envelope
 
 
 FILES, GROUPS, ROWS, WIDTH = 4, 4, 5000, 8

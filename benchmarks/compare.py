@@ -180,7 +180,7 @@ def cdf_of(estimator: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     scaled = (x - estimator.x_mean_) / estimator.x_scale_
     standard = (y - estimator.y_mean_) / estimator.y_scale_
     with jax.enable_x64(True):
-        return gp.condition(estimator.model_).cdf(scaled, standard)
+        return gp.predictor(estimator.model_).cdf(scaled, standard)
 
 
 # Runs

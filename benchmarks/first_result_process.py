@@ -193,9 +193,9 @@ def gp_fit(folder: Path) -> Job:
         from compare_peers import Scaled  # imports NumPy, and so comes after natgrad
 
         rows = Scaled(data, "real")
-        model = gp.start(rows.x, gp.likelihoods.StudentT(scale=0.3))
+        model = gp.initialize(rows.x, gp.likelihoods.StudentT(scale=0.3))
         model, _ = gp.fit(model, (rows.x, rows.y), steps=500)
-        predictor = gp.condition(model)
+        predictor = gp.predictor(model)
         predictor.predict(rows.x_test)
 
         def score() -> float:
@@ -219,7 +219,7 @@ def command(name: str, folder: Path) -> Job:
     }[name]
 
     def job() -> Score:
-        from natgrad.cli import main
+        from natgrad._cli import main
 
         try:
             main([name, *map(str, arguments)])

@@ -46,8 +46,8 @@ from pyarrow import dataset, parquet  # noqa: E402
 import natgrad.data  # noqa: E402
 from natgrad import gp  # noqa: E402
 from natgrad.data import Parquet, scan  # noqa: E402
-from natgrad.data.lake import Lake  # noqa: E402
-from natgrad.gp.fit import default_rule  # noqa: E402
+from natgrad.data._dataset import Lake  # noqa: E402
+from natgrad.gp._fit import default_rule  # noqa: E402
 
 
 jax.config.update("jax_enable_x64", True)
@@ -82,7 +82,7 @@ def ingest(folder: Path, rounds: int) -> list[str]:
     table = smallest(folder)
     source, rows = Parquet(table, "y", batch_size=BATCH), int(table.name)
     found = scan(source.lake, "y", rows=2000)
-    model = gp.start(found.sample_x, gp.likelihoods.Gaussian(0.3), INDUCING)
+    model = gp.initialize(found.sample_x, gp.likelihoods.Gaussian(0.3), INDUCING)
     rule = default_rule(source.num_data, source.fraction)
     state, steps = rule.init(model), source.plan.batches
     taken = jax.tree.map(lambda leaf: leaf[0], source.take(0, 1))
@@ -172,7 +172,7 @@ def train(table: Path) -> None:
     began = time.monotonic()
     source = Parquet(table, "y", batch_size=BATCH)
     first = source.take(0, 2).x.reshape(-1, WIDTH)
-    model = gp.start(first, gp.likelihoods.Gaussian(0.3), INDUCING)
+    model = gp.initialize(first, gp.likelihoods.Gaussian(0.3), INDUCING)
     gp.fit(model, source, steps=STEPS, progress=False)
     print(json.dumps([peak(), time.monotonic() - began]))
 

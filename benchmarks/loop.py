@@ -33,7 +33,7 @@ from jax import lax  # noqa: E402
 
 from natgrad import gp  # noqa: E402
 from natgrad.data import Arrays, Batch  # noqa: E402
-from natgrad.gp.fit import default_rule  # noqa: E402
+from natgrad.gp._fit import default_rule  # noqa: E402
 
 
 jax.config.update("jax_enable_x64", True)
@@ -45,7 +45,7 @@ def workload() -> tuple[gp.SparseGP, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((ROWS, WIDTH))
     y = np.sin(2 * x).sum(1) / 2 + 0.3 * rng.standard_t(4, ROWS)
-    return gp.start(x[:2000], gp.likelihoods.StudentT(0.3), INDUCING), x, y
+    return gp.initialize(x[:2000], gp.likelihoods.StudentT(0.3), INDUCING), x, y
 
 
 def main() -> None:

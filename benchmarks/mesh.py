@@ -35,17 +35,17 @@ def compiled(number: int, kind: str):
     import natgrad
     from natgrad import gp
     from natgrad.data import Batch
-    from natgrad.gp.fit import default_rule
-    from natgrad.train.constants import NONE
-    from natgrad.train.mesh import Devices, meshed
-    from natgrad.train.rules import in_turn
-    from natgrad.train.state import _advance, first_state
+    from natgrad.gp._fit import default_rule
+    from natgrad.train._compiled import _advance, first_state
+    from natgrad.train._constants import NONE
+    from natgrad.train._mesh import Devices, meshed
+    from natgrad.train._rules import in_turn
 
     jax.config.update("jax_enable_x64", True)
     rng = np.random.default_rng(0)
     x = rng.standard_normal((ROWS, WIDTH))
     y = rng.standard_normal(ROWS)
-    model = gp.start(x, gp.likelihoods.Gaussian(), inducing=SIZE)
+    model = gp.initialize(x, gp.likelihoods.Gaussian(), num_inducing=SIZE)
     loss = lambda model, batch: -gp.elbo(model, batch, 1e6)
     rules = {
         "one gradient": in_turn(
@@ -144,20 +144,20 @@ def work(size: int, rows: int, steps: int) -> None:
     """One process of a run, which says how many rows it saw in a second."""
     from natgrad import distributed
 
-    here = distributed.start()
+    here = distributed.initialize()
 
     import jax
     import numpy as np
 
     from natgrad import gp
     from natgrad.data import Batch
-    from natgrad.data.source import Sample
+    from natgrad.data._batches import Sample
 
     jax.config.update("jax_enable_x64", True)
     rng = np.random.default_rng(0)
     x = rng.standard_normal((100_000, WIDTH))
     y = np.sin(x).sum(1) + 0.1 * rng.standard_normal(len(x))
-    model = gp.start(x[:5000], gp.likelihoods.Gaussian(), inducing=size)
+    model = gp.initialize(x[:5000], gp.likelihoods.Gaussian(), num_inducing=size)
     fitted = gp.fit(
         model,
         Sample(Batch(x, y), rows * here.processes),

@@ -32,7 +32,7 @@ FILES, GROUP, WIDTH, INDUCING = 10, 50_000, 8, 100
 THREADS = {"NPROC": "1", "PJRT_NPROC": "1", "OMP_NUM_THREADS": "1"}
 THREADS |= {"OPENBLAS_NUM_THREADS": "1"}
 THREADS |= {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
-COMMAND = [sys.executable, "-c", "from natgrad.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from natgrad._cli import main; main()"]
 
 
 def make_lake(folder: Path, rows: int) -> None:

@@ -39,8 +39,8 @@ from jax import lax  # noqa: E402
 import natgrad  # noqa: E402
 from natgrad.data import Batch  # noqa: E402
 from natgrad.gp import SparseGP, alternating, kernels, likelihoods  # noqa: E402
-from natgrad.gp.fit import default_rule  # noqa: E402
-from natgrad.gp.sparse import projected_elbo  # noqa: E402
+from natgrad.gp._fit import default_rule  # noqa: E402
+from natgrad.gp._sparse import projected_elbo  # noqa: E402
 
 
 SHAPES = {
@@ -117,7 +117,7 @@ def as_fit_does(data: dict[str, Any], steps: int) -> tuple[Any, Any]:
 
 
 def on_posterior(data: dict[str, Any], steps: int, tx: Any) -> tuple[Any, Any]:
-    """A step on q alone, by any optimiser."""
+    """A step on q alone, by any optimizer."""
     model, num_data = model_of(data), len(data["y"])
 
     def step(model, state, batch):

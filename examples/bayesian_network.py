@@ -84,7 +84,7 @@ def start(key: jax.Array) -> Params:
     return Params(q, jnp.log(jnp.array(0.5)))
 
 
-def optimisers(steps: int) -> dict[str, optax.GradientTransformation]:
+def optimizers(steps: int) -> dict[str, optax.GradientTransformation]:
     decay = lambda rate: optax.cosine_decay_schedule(rate, steps)
     return {
         "guarded_ngd": natgrad.split(natgrad.guarded_ngd(), optax.adam(0.01)),
@@ -129,7 +129,7 @@ def main(out: Path | None = None, steps: int = 1500, starts: int = 4) -> Result:
     x, y = draw_data(seed=0)
     result = Result({}, {})
     print(f"minus the bound after {steps} steps, from {starts} starts")
-    for name, tx in optimisers(steps).items():
+    for name, tx in optimizers(steps).items():
         params, losses = train(tx, x, y, steps, starts)
         result.params[name], result.losses[name] = params, losses
         each = "".join(f"{loss:8.1f}" for loss in losses[:, -1])

@@ -25,11 +25,11 @@ from scipy.interpolate import PchipInterpolator
 from scipy.special import expit, ndtr, ndtri
 
 import natgrad
+from natgrad import gp
 from natgrad.data import Batch
 from natgrad.gp import (
     Predictor,
     SparseGP,
-    condition,
     elbo,
     inducing,
     kernels,
@@ -74,7 +74,7 @@ def fit(
     )
     (model, _), losses = run(model)
     print(f"{type(likelihood).__name__:24s} bound {-losses[-1]:.2f}")
-    return condition(model)
+    return gp.predictor(model)
 
 
 # Drawing

@@ -32,7 +32,7 @@ GAPS = (1e-3, 1e-6)
 
 
 class Result(NamedTuple):
-    """Gaps to the optimum in nats per row, at each iteration of each optimiser."""
+    """Gaps to the optimum in nats per row, at each iteration of each optimizer."""
 
     gaps: dict[str, np.ndarray]
     evaluations: int

@@ -65,7 +65,7 @@ def gaussian_process(rng: np.random.Generator, folder: Path) -> tuple[Any, float
     x = rng.uniform(-3, 3, (ROWS + HELD_OUT, 2))
     y = np.sin(2 * x[:, 0]) + 0.3 * x[:, 1] + 0.1 * rng.standard_t(3, len(x))
     data, held_out = (x[:ROWS], y[:ROWS]), (x[ROWS:], y[ROWS:])
-    model = gp.start(x, gp.likelihoods.StudentT(0.3), inducing=30)
+    model = gp.initialize(x, gp.likelihoods.StudentT(0.3), num_inducing=30)
 
     whole = gp.fit(model, data, held_out=held_out, steps=STEPS)
 
@@ -83,7 +83,7 @@ def gaussian_process(rng: np.random.Generator, folder: Path) -> tuple[Any, float
 
     pairs = zip(*map(jax.tree.leaves, (whole.params, resumed.params)), strict=True)
     difference = max(float(jnp.abs(one - other).max()) for one, other in pairs)
-    mean, _ = gp.condition(resumed.params).predict(held_out[0])
+    mean, _ = gp.predictor(resumed.params).predict(held_out[0])
     error = np.sqrt(np.mean((mean - held_out[1]) ** 2))
     print(f"held-out root mean square error: {error:.3f}")
     print(f"largest difference between the stopped run and the other: {difference}")

@@ -36,9 +36,9 @@ import natgrad
 from natgrad import gp
 from natgrad.data import Arrays, Batch
 from natgrad.errors import InputWarning
-from natgrad.gp.fit import default_rule
-from natgrad.gp.sparse import Projection, projected_elbo
-from natgrad.train.rules import RATE, Rule, in_turn
+from natgrad.gp._fit import default_rule
+from natgrad.gp._sparse import Projection, projected_elbo
+from natgrad.train._rules import RATE, Rule, in_turn
 
 
 jax.config.update("jax_enable_x64", True)

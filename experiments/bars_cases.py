@@ -177,7 +177,7 @@ def model_of(case: Case, scale: float, x: np.ndarray, seed: int) -> gp.SparseGP:
         "robust-max": lambda: likelihoods.RobustMax(classes),
         "Poisson": likelihoods.Poisson,
     }
-    model = gp.start(x, make[case.likelihood](), INDUCING, seed)
+    model = gp.initialize(x, make[case.likelihood](), INDUCING, seed)
     # In float64 whatever the table was in.
     assert model.inducing.dtype == jnp.float64
     return model

@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from natgrad import compilation_cache
+from natgrad._runtime import compilation_cache
 
 
 RESULTS = Path(__file__).parent / "results" / "cache_pairs.md"

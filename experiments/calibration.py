@@ -30,8 +30,8 @@ from jax import lax
 import natgrad
 from natgrad.data import Batch
 from natgrad.gp import SparseGP, kernels, likelihoods, means
-from natgrad.gp.sparse import projected_elbo
-from natgrad.triangular import eye_like
+from natgrad.gp._sparse import projected_elbo
+from natgrad.linalg._triangular import eye_like
 
 
 jax.config.update("jax_enable_x64", True)

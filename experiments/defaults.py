@@ -75,7 +75,7 @@ def score(model: gp.SparseGP, data: study.Data) -> tuple[float, float]:
     """The log density of the test rows, and the bound, per datum."""
     whole = Batch(jnp.asarray(data.x), jnp.asarray(data.y))
     bound = float(jax.jit(gp.elbo)(model, whole)) / len(data.y)
-    density = gp.condition(model).log_density(data.x_test, data.y_test)
+    density = gp.predictor(model).log_density(data.x_test, data.y_test)
     return float(density.mean()), bound
 
 
@@ -97,7 +97,7 @@ def runs(problem: study.Problem, seed: int, done: set, sizes: list[int] | None) 
     }
     if (problem.name, str(seed), "default") not in done:
         began = time.process_time()
-        start = gp.start(data.x, likelihood)
+        start = gp.initialize(data.x, likelihood)
         fitted = gp.fit(start, (data.x, data.y), progress=False)
         yield row("default", fitted.params, began)
     usual = (25, 50, 100) if len(data.y) < 2000 else (50, 100, 200)
@@ -111,7 +111,7 @@ def runs(problem: study.Problem, seed: int, done: set, sizes: list[int] | None) 
         ]
         if not wanted:
             continue
-        start = gp.start(data.x, likelihood, size, seed)
+        start = gp.initialize(data.x, likelihood, size, seed)
         run = by_hand(data, start, seed)
         for rate, schedule in wanted:
             began = time.process_time()

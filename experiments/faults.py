@@ -75,7 +75,7 @@ def work(lake: str, out: Path, stuck_at: int) -> None:
     """One process of a run."""
     from natgrad import distributed
 
-    here = distributed.start()
+    here = distributed.initialize()
 
     import jax
 

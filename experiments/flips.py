@@ -2,7 +2,7 @@
 
     python experiments/flips.py --count 1000
 
-A checkpoint of a model with its optimiser's state is saved twice. In the newer one, a
+A checkpoint of a model with its optimizer's state is saved twice. In the newer one, a
 bit at a time is flipped, in every file in turn. A flip is noticed if that checkpoint is
 passed over with a warning, and the state of the one before comes back bit for bit.
 """
@@ -21,7 +21,7 @@ import optax
 
 from natgrad.errors import CheckpointError, CheckpointWarning
 from natgrad.gp import SparseGP, kernels, likelihoods
-from natgrad.train.checkpoint import OrbaxCheckpoints
+from natgrad.train._checkpoint import OrbaxCheckpoints
 
 
 class Flips(NamedTuple):

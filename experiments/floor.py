@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pandas
 
-from natgrad import datasets, guarded
+from natgrad import _guarded as guarded, datasets
 from natgrad.sklearn import GPClassifier, GPRegressor
 
 

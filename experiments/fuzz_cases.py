@@ -13,7 +13,7 @@ import numpy as np
 from fuzz_files import places, sealed
 from safetensors.numpy import save as safetensors_bytes
 
-from natgrad import envelope
+from natgrad import _container as envelope
 
 
 STORED = Path(__file__).parents[1] / "tests" / "references"

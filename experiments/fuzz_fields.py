@@ -86,7 +86,7 @@ def check_answers(answers: tuple[np.ndarray, ...], is_classifier: bool) -> None:
 
 
 def answered(model: gp.SparseGP, x: np.ndarray, is_classifier: bool) -> Any:
-    predictor = gp.condition(model)
+    predictor = gp.predictor(model)
     return (predictor.probabilities(x),) if is_classifier else predictor.predict(x)
 
 
@@ -94,7 +94,7 @@ def check_model(model: gp.SparseGP, path: Path) -> None:
     is_classifier = hasattr(model.likelihood, "classes")
     if has_moments(model) or is_classifier:
         check_answers(answered(model, ROWS, is_classifier), is_classifier)
-    density = gp.condition(model).log_density(ROWS, np.ones(len(ROWS)))
+    density = gp.predictor(model).log_density(ROWS, np.ones(len(ROWS)))
     require(not np.isnan(density).any(), "has no density")
 
 

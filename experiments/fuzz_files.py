@@ -28,10 +28,10 @@ import jax
 import numpy as np
 from safetensors.numpy import save as safetensors_bytes
 
-from natgrad import envelope
+from natgrad import _container as envelope
 from natgrad.errors import CorruptFileError, IncompatibleFileError
 from natgrad.gp import SparseGP
-from natgrad.gp.files import load
+from natgrad.gp._files import load
 
 
 jax.config.update("jax_enable_x64", True)

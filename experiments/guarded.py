@@ -59,7 +59,7 @@ JOINT = (Problem("boston", "Student-t", 1, 2), Problem("concrete", "Student-t", 
 SYNTHETIC = {"outliers": small_gp.outliers, "three classes": small_gp.three_classes}
 
 
-# Optimisers: each with the coordinates it starts from
+# Optimizers: each with the coordinates it starts from
 
 
 Start = Callable[[int, int], Any]
@@ -121,7 +121,7 @@ def make_run(tx: optax.GradientTransformation, loss: Callable[..., Any]):
         return jax.lax.fori_loop(begin, end, body, (params, state))
 
     def run(params: Any, data: Any, batches: Any, checks: tuple[int, ...]):
-        """The parameters and the state of the optimiser at every check."""
+        """The parameters and the state of the optimizer at every check."""
         state, begin = tx.init(params), 0
         batches = jnp.asarray(batches)
         for end in checks:

@@ -199,9 +199,9 @@ def table_of(case: Case) -> Table:
 def by_gp_fit(table: Table) -> np.ndarray:
     with jax.enable_x64(True):
         x, test_x = (np.asarray(x, float) for x in (table.x, table.test_x))
-        model = gp.start(x, gp.likelihoods.Gaussian())
+        model = gp.initialize(x, gp.likelihoods.Gaussian())
         fitted = gp.fit(model, (x, np.asarray(table.y, float)), progress=False)
-        predictor = gp.condition(fitted.params)
+        predictor = gp.predictor(fitted.params)
         means = predictor.predict(test_x)
         density = predictor.log_density(test_x, np.asarray(table.test_y, float))
     return np.stack([*means, density])

@@ -1,4 +1,4 @@
-"""Optimisers and schedules for the hyperparameters of a sparse GP.
+"""Optimizers and schedules for the hyperparameters of a sparse GP.
 
     export NATGRAD_DATA=folder-of-parquet-files
     python experiments/hyperparameters.py             # all of it: two hours of a core
@@ -11,7 +11,7 @@ k-means, batches of 256. What counts is the evidence bound of all the rows in na
 datum after the last step. Runs that are in the CSV are not made again.
 
 The rate of every step is an input of the compiled loop, so all schedules of one
-optimiser share a compilation.
+optimizer share a compilation.
 """
 
 import argparse
@@ -39,10 +39,10 @@ from hyperparameters_candidates import (
 
 import natgrad
 from natgrad import gp
+from natgrad._optim import SplitState
 from natgrad.data import Batch
 from natgrad.errors import FitError
-from natgrad.gp.steps import AlternatingState
-from natgrad.optim import SplitState
+from natgrad.gp._steps import AlternatingState
 
 
 jax.config.update("jax_enable_x64", True)
@@ -204,7 +204,7 @@ def runs(
 
     def tested(model: gp.SparseGP) -> float:
         try:
-            predictor = gp.condition(model)
+            predictor = gp.predictor(model)
         except FitError:
             return math.nan
         return float(predictor.log_density(data.x_test, data.y_test).mean())

@@ -10,14 +10,14 @@ import numpy as np
 import optax
 
 from natgrad import gp
+from natgrad._optim import on_hyperparameters
 from natgrad.data import Batch
-from natgrad.gp.steps import AlternatingState
-from natgrad.optim import on_hyperparameters
+from natgrad.gp._steps import AlternatingState
 from natgrad.train import Rule
 
 
 class Candidate(NamedTuple):
-    """An optimiser, and the rate it has at each of so many steps.
+    """An optimizer, and the rate it has at each of so many steps.
 
     `inducing` is what the rate of the inducing inputs is multiplied by; `spread` and
     `near` say in which units they move, see `in_units`.

@@ -31,7 +31,7 @@ import numpy as np
 import natgrad
 from natgrad.families import diagonal
 from natgrad.positive import Log
-from natgrad.train import checkpoint
+from natgrad.train import _checkpoint as checkpoint
 
 
 jax.config.update("jax_enable_x64", True)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import pandas
 from sklearn.datasets import load_digits
 
-from natgrad import gp, guarded
+from natgrad import _guarded as guarded, gp
 from natgrad.data import Batch
 from natgrad.gp import likelihoods
 from natgrad.gp.inducing import k_means

@@ -71,7 +71,7 @@ def table(
 def model_of(x: np.ndarray, y: np.ndarray, likelihood: str, kernel: str) -> gp.SparseGP:
     root = np.full(COLUMNS, math.sqrt(COLUMNS))
     mean = means.Constant(math.log(max(y.mean(), 1e-3)))
-    return gp.start(
+    return gp.initialize(
         x,
         getattr(likelihoods, likelihood)(),
         INDUCING,

@@ -38,7 +38,7 @@ MUTATIONS = (
             os.fsync(file.fileno())
 """,
         "a file takes its name before the disk has it: a crash leaves it empty",
-        "test_envelope.py",
+        "test_container.py",
     ),
     Mutation(
         "distributed.py",
@@ -105,14 +105,14 @@ MUTATIONS = (
     ),
     # Data
     Mutation(
-        "data/plan.py",
+        "data/_order.py",
         "np.random.Philox(key=[self.seed, number], counter=counter)",
         "np.random.Philox(key=[self.seed, 0], counter=counter)",
         "every pass over a lake has the rows in the same order",
         "data/test_plan.py",
     ),
     Mutation(
-        "data/stream.py",
+        "data/_parquet.py",
         """        if ahead is not None and ahead[0] != place:
             ahead[1].cancel()
             ahead = None
@@ -123,14 +123,14 @@ MUTATIONS = (
         "batch_of_a_step",
     ),
     Mutation(
-        "data/scan.py",
+        "data/_scan.py",
         "order = {text: place for place, text in enumerate(sorted(values[at]))}",
         "order = {text: place for place, text in enumerate(texts)}",
         "the sample of a lake has its strings mixed up, unless they came in order",
         "data/test_scan.py",
     ),
     Mutation(
-        "data/source.py",
+        "data/_batches.py",
         "        weight[size:] = 0\n",
         "",
         "the last row of a short batch counts many times",
@@ -139,7 +139,7 @@ MUTATIONS = (
     ),
     # Training
     Mutation(
-        "train/checkpoint.py",
+        "train/_checkpoint.py",
         "kept.add(max(self._scores, key=lambda s: (_rank(self._scores[s]), s)))",
         "kept.add(min(self._scores, key=lambda s: (_rank(self._scores[s]), s)))",
         "the best checkpoint is deleted, and the worst kept",
@@ -147,7 +147,7 @@ MUTATIONS = (
         "newest_and_the_best",
     ),
     Mutation(
-        "train/state.py",
+        "train/_compiled.py",
         "key=across.key(jax.random.fold_in(key, state.step)),",
         "key=across.key(jax.random.fold_in(key, place)),",
         "keys repeat from call to call, and a run depends on the machine's speed",
@@ -155,7 +155,7 @@ MUTATIONS = (
         "may_be_random",
     ),
     Mutation(
-        "train/mesh.py",
+        "train/_mesh.py",
         "return batch._replace(weight=self.number * weight), Across(self.number, True)",
         "return batch._replace(weight=weight), Across(self.number, True)",
         "on several devices the rows of a weighted batch count too little",
@@ -163,7 +163,7 @@ MUTATIONS = (
         "rows_of_a_part",
     ),
     Mutation(
-        "train/history.py",
+        "train/_history.py",
         "self.records = [record for record in kept if record.step <= step]",
         "self.records = [record for record in kept if record.step < step]",
         "a resumed run loses the record of the step it goes on from",
@@ -176,11 +176,11 @@ MUTATIONS = (
         "return self.kernel.diag(self._some(x))",
         "return self.kernel.diag(x)",
         "variances of a kernel on some columns are those of all columns",
-        "gp/test_paths.py",
+        "gp/test_pathwise.py",
         "features and line",
     ),
     Mutation(
-        "gp/likelihoods/discrete.py",
+        "gp/likelihoods/_discrete.py",
         "ratio = jnp.expm1(var) + self.dispersion * jnp.exp(var)",
         "ratio = jnp.expm1(var) + self.dispersion",
         "the predicted variance of counts is too small",
@@ -188,7 +188,7 @@ MUTATIONS = (
         "closed_forms and Negative",
     ),
     Mutation(
-        "gp/likelihoods/continuous.py",
+        "gp/likelihoods/_continuous.py",
         "return jax.random.gamma(key, shape, (), f.dtype) / shape * jnp.exp(f)",
         "return jax.random.gamma(key, shape, (), f.dtype) * jnp.exp(f)",
         "draws of positive targets have another mean unless the shape is 1",
@@ -196,7 +196,7 @@ MUTATIONS = (
         "moments and Gamma",
     ),
     Mutation(
-        "gp/sparse.py",
+        "gp/_sparse.py",
         "total, number = weight @ fit, weight.sum()",
         "total, number = weight @ fit, fit.size",
         "the bound of a batch counts its rows, and not their weights",
@@ -204,7 +204,7 @@ MUTATIONS = (
         "weight_two or unbiased",
     ),
     Mutation(
-        "gp/prediction.py",
+        "gp/_prediction.py",
         "u = (predictor.whitening @ u[..., None])[..., 0]",
         "u = (predictor.whitening.mT @ u[..., None])[..., 0]",
         "joint draws of a model that is not whitened have another covariance",
@@ -212,7 +212,7 @@ MUTATIONS = (
         "joint_draws",
     ),
     Mutation(
-        "gp/fit.py",
+        "gp/_fit.py",
         "return lax.map(block, rows).sum() / counts.sum()",
         "return lax.map(block, rows).sum() / total",
         "the score of held-out rows with weights is no mean",
@@ -220,7 +220,7 @@ MUTATIONS = (
         "held_out",
     ),
     Mutation(
-        "gp/files.py",
+        "gp/_files.py",
         "document, arrays = envelope.read(path, max_bytes, expect_sha256)",
         "document, arrays = envelope.read(path, max_bytes)",
         "a model is loaded whatever its hash is",
@@ -228,7 +228,7 @@ MUTATIONS = (
         "elsewhere",
     ),
     Mutation(
-        "gp/numpy_code.py",
+        "_export/numpy_code.py",
         'return f"np.where({names[0]}, {names[2]}, {names[1]})"',
         'return f"np.where({names[0]}, {names[1]}, {names[2]})"',
         "exported code takes the wrong branch of every choice",
@@ -236,15 +236,15 @@ MUTATIONS = (
         "every_operation",
     ),
     Mutation(
-        "gp/paths.py",
+        "gp/_pathwise.py",
         "scale = jnp.sqrt(draws / alpha)",
         "scale = jnp.sqrt(alpha / draws)",
         "functions drawn of a rational quadratic kernel have another covariance",
-        "gp/test_paths.py",
+        "gp/test_pathwise.py",
         "features and rational",
     ),
     Mutation(
-        "gp/steps.py",
+        "gp/_steps.py",
         "grads = hyperparameter_gradient(loss, moved, rows, pull_back)",
         "grads = hyperparameter_gradient(loss, model, rows, pull_back)",
         "hyperparameters move by the gradient at the q before its step",
@@ -253,7 +253,7 @@ MUTATIONS = (
     ),
     # Estimators, data sets and runs
     Mutation(
-        "sklearn/base.py",
+        "sklearn/_base.py",
         "return max(found, key=lambda pair: pair[1].history[-1].objective)",
         "return max(found, key=lambda pair: pair[1].history[0].objective)",
         "the noise is chosen by how a short run begins, not by how it ends",
@@ -261,7 +261,7 @@ MUTATIONS = (
         "short_runs",
     ),
     Mutation(
-        "sklearn/rows.py",
+        "sklearn/_rows.py",
         "np.bincount(places.reshape(-1), weights=weight, minlength=len(distinct))",
         "np.bincount(places.reshape(-1), minlength=len(distinct)).astype(float)",
         "sample weights of small tables are lost",
@@ -269,7 +269,7 @@ MUTATIONS = (
         "weight",
     ),
     Mutation(
-        "datasets/fetch.py",
+        "datasets/_fetch.py",
         """            get(draft)
             _, x, y = read(draft)
             check(known, where, x, y)
@@ -295,7 +295,7 @@ MUTATIONS = (
         'if "data" in given or "://" in run.data or not is_path:',
         'if "://" in run.data or not is_path:',
         "a table that is given is looked for beside the file of the run",
-        "test_runs.py",
+        "test_config.py",
     ),
     # Quality, pictures and the paper
     Mutation(
@@ -307,7 +307,7 @@ MUTATIONS = (
         "classifiers or calibrated",
     ),
     Mutation(
-        "plot/insides.py",
+        "plot/_insides.py",
         'shift = -math.log(getattr(estimator, "y_scale_", 1.0))',
         'shift = math.log(getattr(estimator, "y_scale_", 1.0))',
         "the picture of the bound is not in the user's units",

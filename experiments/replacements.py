@@ -27,9 +27,9 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from natgrad import envelope
-from natgrad.cli import folder as folders, main, replacing
-from natgrad.train import keeper
+from natgrad import _container as envelope
+from natgrad._cli import folder as folders, main, replacing
+from natgrad.train import _keeper as keeper
 
 
 RESULTS = Path(__file__).parent / "results"

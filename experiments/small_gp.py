@@ -1,4 +1,4 @@
-"""A small sparse Gaussian process, to try optimisers on.
+"""A small sparse Gaussian process, to try optimizers on.
 
 The posterior is over whitened values at M inducing inputs, u = Lₖ v with v ~ N(0, I)
 before any data, so a row of features a = Lₖ⁻¹ k(Z, x) is all that is needed of a datum.
@@ -18,8 +18,9 @@ from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import gammaln, log_ndtr
 from jaxtyping import Array, Float
 
-from natgrad import linalg, triangular
+from natgrad import linalg
 from natgrad.families import gaussian
+from natgrad.linalg import _triangular as triangular
 
 
 JITTER = 1e-10

@@ -59,9 +59,11 @@ def one(rng: np.random.Generator, folder: Path) -> None:
         model.fit(x, np.searchsorted(cuts, f)).predict_proba(x)
     else:
         y = rng.poisson(np.exp(np.clip(f, -2, 2))).astype(float)
-        start = gp.start(x, gp.likelihoods.Poisson(), inducing=settings["n_inducing"])
+        start = gp.initialize(
+            x, gp.likelihoods.Poisson(), num_inducing=settings["n_inducing"]
+        )
         start, _ = gp.fit(start, (x, y), steps=20, progress=False)
-        gp.condition(start).predict(x)
+        gp.predictor(start).predict(x)
         gp.save(start, folder / "model.ngm")
         gp.load(folder / "model.ngm")
         return

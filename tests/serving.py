@@ -9,7 +9,7 @@ import zipfile
 
 import numpy as np
 
-from natgrad.datasets.registry import KNOWN
+from natgrad.datasets._registry import KNOWN
 
 
 class Server:

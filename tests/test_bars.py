@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from natgrad import gp
-from natgrad.data.source import Arrays
+from natgrad.data._batches import Arrays
 
 
 pytestmark = pytest.mark.long

@@ -15,7 +15,7 @@ from jax.scipy.linalg import solve_triangular
 
 import natgrad
 from natgrad import gp, linalg
-from natgrad.data.batch import Batch
+from natgrad.data._batch import Batch
 from natgrad.gp import likelihoods
 from tests.points import POINTS
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
-from natgrad import compilation_cache as cache, gp
+from natgrad import gp
+from natgrad._runtime import compilation_cache as cache
 from natgrad.sklearn import GPClassifier, GPRegressor
 
 
@@ -93,7 +94,7 @@ def test_only_what_is_compiled_inside_is_cached_and_settings_are_restored(folder
 
 def test_estimators_use_the_cache_and_the_core_does_not(folder):
     x = np.linspace(-1, 1, 30)[:, None]
-    model = gp.start(x, gp.likelihoods.Gaussian(), 5)
+    model = gp.initialize(x, gp.likelihoods.Gaussian(), 5)
     gp.fit(model, (x, x[:, 0]), steps=2, progress=False)
     assert not folder.exists()
     fitted = GPRegressor(max_iter=2, verbose=False).fit(x, x[:, 0])

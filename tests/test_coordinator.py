@@ -39,7 +39,7 @@ def first(monkeypatch):
 def test_where_it_cannot_listen_is_said(first, address):
     first(address)
     with pytest.raises(InputError, match="NATGRAD_COORDINATOR is .*host:port"):
-        distributed.start()
+        distributed.initialize()
 
 
 def test_a_port_that_is_taken_is_waited_for(first, monkeypatch):
@@ -47,7 +47,7 @@ def test_a_port_that_is_taken_is_waited_for(first, monkeypatch):
     address = f"127.0.0.1:{taken.getsockname()[1]}"
     first(address)
     with pytest.raises(InputError, match="cannot listen: Address already in use"):
-        distributed.start()
+        distributed.initialize()
     monkeypatch.setenv("NATGRAD_STARTING_SECONDS", "100")
     begun = time.monotonic()
     threading.Timer(0.7, taken.close).start()
@@ -59,4 +59,4 @@ def test_a_port_that_is_taken_is_waited_for(first, monkeypatch):
 def test_what_is_started_is_not_started_again(first, monkeypatch):
     first("no-such-host.invalid:7777")
     monkeypatch.setattr("jax.distributed.is_initialized", lambda: True)
-    assert distributed.start() == (0, 2)
+    assert distributed.initialize() == (0, 2)

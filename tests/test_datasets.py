@@ -10,8 +10,8 @@ import pyarrow.parquet
 import pytest
 
 from natgrad import datasets
-from natgrad.datasets import files
-from natgrad.datasets.registry import KNOWN
+from natgrad.datasets import _files as files
+from natgrad.datasets._registry import KNOWN
 from natgrad.errors import InputError, InputWarning
 
 

@@ -11,11 +11,12 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import natgrad
-from natgrad import linear_map, triangular
+from natgrad import _linear_map as linear_map
 from natgrad.data import Batch
 from natgrad.families import AbstractDistribution, diagonal, gaussian
 from natgrad.gp import SparseGP, elbo, exact, kernels, likelihoods
-from natgrad.gp.projection import inverse_factor, project
+from natgrad.gp._projection import inverse_factor, project
+from natgrad.linalg import _triangular as triangular
 from natgrad.positive import Log
 from tests.points import POINTS, assert_close, covariance, flat, vector
 

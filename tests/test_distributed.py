@@ -57,11 +57,11 @@ def test_a_place_must_be_told_apart_from_others(environment):
 def test_where_the_first_one_is_must_be_known(environment):
     environment(NATGRAD_PROCESS_ID="1", NATGRAD_NUM_PROCESSES="2")
     with pytest.raises(InputError, match="NATGRAD_COORDINATOR"):
-        distributed.start()
+        distributed.initialize()
 
 
 def test_a_single_process_is_left_as_it_is(environment):
-    assert distributed.start() == (0, 1)
+    assert distributed.initialize() == (0, 1)
     assert not distributed.is_started()
     assert distributed.exchange(b"said") == [b"said"]
     distributed.leave(3)  # and it is still here

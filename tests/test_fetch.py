@@ -21,9 +21,9 @@ import numpy as np
 import pytest
 
 from natgrad import datasets
-from natgrad.data import tables
-from natgrad.datasets import files
-from natgrad.datasets.registry import KNOWN
+from natgrad.data import _tables as tables
+from natgrad.datasets import _files as files
+from natgrad.datasets._registry import KNOWN
 from natgrad.errors import InputError, InputWarning
 from tests.serving import Server, on_openml, on_uci
 
@@ -360,7 +360,7 @@ def test_without_a_server_it_is_said_what_to_do(server, monkeypatch):
 
 @pytest.mark.parametrize("name", ["power", "yacht"])
 def test_a_server_that_says_nothing_is_left(server, monkeypatch, name):
-    monkeypatch.setattr(sys.modules["natgrad.datasets.fetch"], "TIMEOUT", 0.1)
+    monkeypatch.setattr(sys.modules["natgrad.datasets._fetch"], "TIMEOUT", 0.1)
     server.silent = {"/static/public/294/data.csv", "/api/v1/json/data/42370"}
     assert "could not be fetched: timed out" in refusal(name)
     assert socket.getdefaulttimeout() is None
@@ -397,8 +397,8 @@ def test_the_command_fetches(tmp_path, table):
     }
     code = """
 import dataclasses
-from natgrad.cli import cli, main
-from natgrad.datasets.registry import KNOWN
+from natgrad._cli import cli, main
+from natgrad.datasets._registry import KNOWN
 
 KNOWN["yacht"] = dataclasses.replace(KNOWN["yacht"], sha256=None, content=None)
 for arguments in ("yacht", "yacht --fetch --unverified", "yacht --fetch"):

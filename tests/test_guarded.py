@@ -14,7 +14,8 @@ import optax
 import pytest
 
 import natgrad
-from natgrad import linalg, positive, triangular
+from natgrad import linalg, positive
+from natgrad._guarded import FLOOR, HALVINGS, MARGIN, SHARE, UNTESTED, WEIGHT
 from natgrad.families import (
     beta,
     categorical,
@@ -24,7 +25,7 @@ from natgrad.families import (
     gaussian,
     wishart,
 )
-from natgrad.guarded import FLOOR, HALVINGS, MARGIN, SHARE, UNTESTED, WEIGHT
+from natgrad.linalg import _triangular as triangular
 
 
 TX: Any = natgrad.guarded_ngd()

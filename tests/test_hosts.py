@@ -127,7 +127,7 @@ TRAIN = """
 import sys, time
 from natgrad import distributed
 
-distributed.start()
+distributed.initialize()
 
 import hashlib, jax, numpy as np
 from natgrad import gp
@@ -135,7 +135,7 @@ from natgrad import gp
 rng = np.random.default_rng(0)
 x = rng.normal(size=(500, 2)).astype(np.float32)
 y = np.sin(x).sum(1) + 0.1 * rng.normal(size=500).astype(np.float32)
-model = gp.start(x, gp.likelihoods.Gaussian(0.1), 10)
+model = gp.initialize(x, gp.likelihoods.Gaussian(0.1), 10)
 keep = {"checkpoint": sys.argv[1], "resume": True, "save_seconds": 0.2}
 slow = {"log_every": 1, "callbacks": [lambda *_: time.sleep(float(sys.argv[2]))]}
 fitted = gp.fit(model, (x, y), batch_size=64, steps=100, progress=False, **keep, **slow)

@@ -7,9 +7,9 @@ from sklearn.calibration import calibration_curve
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
+from natgrad._places import Places, places
 from natgrad.errors import InputError
 from natgrad.metrics import evaluate, reliability
-from natgrad.places import Places, places
 from tests.estimators import KINDS, fitted, table
 
 

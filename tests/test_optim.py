@@ -1,4 +1,4 @@
-"""What the optimisers leave alone, what they notice and what they report."""
+"""What the optimizers leave alone, what they notice and what they report."""
 
 import jax
 import jax.numpy as jnp
@@ -7,8 +7,8 @@ import optax
 import pytest
 
 import natgrad
+from natgrad._guarded import _fingerprint
 from natgrad.families import diagonal, gaussian
-from natgrad.guarded import _fingerprint
 from natgrad.linalg import Full
 from natgrad.positive import Log, Plain
 

@@ -64,7 +64,7 @@ def test_the_wheel_holds_the_package_and_no_more(wheel):
     licence = wheel[f"{NAME}.dist-info/licenses/LICENSE"]
     assert licence == (ROOT / "LICENSE").read_bytes()
     commands = wheel[f"{NAME}.dist-info/entry_points.txt"].decode()
-    assert "natgrad = natgrad.cli:main" in commands
+    assert "natgrad = natgrad._cli:main" in commands
 
 
 def test_the_sdist_is_what_the_wheel_is_made_of(built, wheel, tmp_path):

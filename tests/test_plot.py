@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from natgrad import plot
 from natgrad.errors import InputError
 from natgrad.metrics import evaluate
-from natgrad.plot.canvas import elided
+from natgrad.plot._canvas import elided
 from natgrad.sklearn import GPRegressor
-from natgrad.sklearn.targets import CONSTANT
+from natgrad.sklearn._targets import CONSTANT
 from natgrad.train import History
 from tests.estimators import KINDS, NASTY, fitted, table
 

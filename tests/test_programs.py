@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from natgrad import programs
+from natgrad._runtime import programs
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts memory maps")

@@ -8,9 +8,9 @@ import mpmath
 import numpy as np
 import pytest
 
-from natgrad.gp.likelihoods import search
-from natgrad.quadrature import common_draws, deviation, gauss_hermite, spread
-from natgrad.special import hazard, log_ndtr, log_ndtr_difference, mills, ndtr
+from natgrad._normal import hazard, log_ndtr, log_ndtr_difference, mills, ndtr
+from natgrad._quadrature import common_draws, deviation, gauss_hermite, spread
+from natgrad.gp.likelihoods import _search as search
 
 
 NEAR = np.linspace(-45, 40, 341)

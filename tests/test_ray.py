@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from natgrad import cli
+from natgrad import _cli as cli
 from natgrad.errors import FitError
 
 

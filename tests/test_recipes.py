@@ -18,7 +18,7 @@ from kubeflow_trainer_api.models.jobset_v1alpha2_job_set import (
 )
 from pydantic import ValidationError
 
-from natgrad.cli import cli
+from natgrad._cli import cli
 
 
 SCALE = Path(__file__).parents[1] / "examples" / "scale"

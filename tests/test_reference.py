@@ -58,7 +58,7 @@ def test_every_public_method_has_a_docstring_or_inherits_one(module):
 
 
 def test_every_command_is_in_the_reference():
-    from natgrad.cli import cli
+    from natgrad._cli import cli
 
     text = reference.commands()
     assert all(f"## natgrad {name}\n" in text for name in cli.commands)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.scipy.linalg import expm as pade_expm
 
-from natgrad.spectral import exp_difference, expm, log_difference, logm
+from natgrad.linalg._spectral import exp_difference, expm, log_difference, logm
 from tests.points import assert_close
 
 

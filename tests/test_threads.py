@@ -8,7 +8,7 @@ import pytest
 import scipy.linalg
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from natgrad.threads import LARGE, few_threads, largest
+from natgrad._runtime.threads import LARGE, few_threads, largest
 
 
 assert scipy.linalg  # its BLAS is the one that JAX uses

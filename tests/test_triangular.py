@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from natgrad import triangular
+from natgrad.linalg import _triangular as triangular
 
 
 @pytest.fixture(params=[(7,), (3, 7), (300,), (600,)], ids=str)

@@ -17,8 +17,6 @@ SOURCE = Path(__file__).parents[2] / "src"
 # Modules that no package imports for its users: they load what few of them need.
 APART = (
     "natgrad.gp.exact",
-    "natgrad.gp.sizes",
-    "natgrad.gp.stream",
     "natgrad.ray",
 )
 

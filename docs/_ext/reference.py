@@ -55,7 +55,7 @@ def page(module: str) -> str:
 
 def commands() -> str:
     """The help of each command, as the command gives it."""
-    from natgrad.cli import cli
+    from natgrad._cli import cli
 
     settings: Any = {"max_content_width": 88, **cli.context_settings}
     top = click.Context(cli, info_name="natgrad", **settings)

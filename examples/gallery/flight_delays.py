@@ -40,12 +40,12 @@ def main(out: Path) -> None:
             encode=lambda y: y / 60,
         )
         start = (found.sample_x - found.mean) / found.deviation
-        model = gp.start(start, gp.likelihoods.StudentT(0.3), inducing=60)
+        model = gp.initialize(start, gp.likelihoods.StudentT(0.3), num_inducing=60)
         model, _ = gp.fit(model, rows, steps=600, progress=False)
 
     hours, miles = np.linspace(5.5, 20.5, 80), np.linspace(200, 2500, 60)
     at = np.stack(np.meshgrid(60 * hours, miles), -1).reshape(-1, 2)
-    usual, _ = gp.condition(model).latent((at - found.mean) / found.deviation)
+    usual, _ = gp.predictor(model).latent((at - found.mean) / found.deviation)
     delay = 60 * usual.reshape(60, 80)
     middle = np.interp([7, 13, 19], hours, delay[20])
     for hour, minutes in zip((7, 13, 19), middle, strict=True):

@@ -27,9 +27,11 @@ def main(out: Path) -> None:
     directions = PCA(40, random_state=0).fit(rows.x[some])
     x = directions.transform(rows.x[some]).astype(np.float32)
     kernel = gp.kernels.RBF(5.0, 2.0)
-    model = gp.start(x, gp.likelihoods.Softmax(10), inducing=150, kernel=kernel)
+    model = gp.initialize(
+        x, gp.likelihoods.Softmax(10), num_inducing=150, kernel=kernel
+    )
     model, _ = gp.fit(model, (x, rows.y[some]), steps=500, progress=False)
-    predictor = gp.condition(model)
+    predictor = gp.predictor(model)
     shares = predictor.probabilities(directions.transform(test).astype(np.float32))
     said = shares.argmax(1)
     is_wrong, sure = said != seen, shares.max(1)

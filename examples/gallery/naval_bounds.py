@@ -29,7 +29,7 @@ def main(out: Path) -> None:
         datasets.with_scaled_inputs(datasets.split("naval", x, y))
     )
     data, total = (rows.x, rows.y), len(rows.y)
-    model = gp.start(rows.x, gp.likelihoods.Gaussian(0.1), inducing=50)
+    model = gp.initialize(rows.x, gp.likelihoods.Gaussian(0.1), num_inducing=50)
     loss = lambda model, batch: -gp.elbo(model, batch, total)
     adam = natgrad.annealed(optax.scale_by_adam(), 0.03)  # falls to 0 over the run
     natural = natgrad.guarded_ngd(ROWS / total)
@@ -45,7 +45,7 @@ def main(out: Path) -> None:
             model, data, rule=rule, batch_size=ROWS, steps=STEPS, progress=False
         )
         steps, bounds = history.column("step"), history.column("objective")
-        score = gp.condition(fitted).log_density(rows.x_test, rows.y_test).mean()
+        score = gp.predictor(fitted).log_density(rows.x_test, rows.y_test).mean()
         ends[name] = bounds[-1]
         print(f"{name}: bound {bounds[-1]:.2f} nats per row, held out {score:.2f}")
         ax.plot(steps, bounds, color=colour)

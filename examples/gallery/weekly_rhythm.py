@@ -44,7 +44,7 @@ def main(out: Path) -> None:
         model = gp.SparseGP(kernel, gp.likelihoods.Gaussian(1.0), z)
         data = (x[is_past], y[is_past] - centre)
         model, _ = gp.fit(model, data, batch_size=504, steps=100, progress=False)
-        predictor = gp.condition(model)
+        predictor = gp.predictor(model)
         mean, _ = predictor.predict(x[~is_past])
         error = hires[is_shown].to_numpy()[~is_past] - (mean + centre) ** 2
         errors[name] = np.abs(error).mean()

@@ -20,13 +20,16 @@ if TYPE_CHECKING:
         sklearn as sklearn,
         train as train,
     )
-    from natgrad.guarded import GuardedState as GuardedState, guarded_ngd as guarded_ngd
-    from natgrad.natural import (
+    from natgrad._guarded import (
+        GuardedState as GuardedState,
+        guarded_ngd as guarded_ngd,
+    )
+    from natgrad._natural import (
         natural_gradient as natural_gradient,
         scale_by_inverse_fisher as scale_by_inverse_fisher,
         stay_inside as stay_inside,
     )
-    from natgrad.optim import (
+    from natgrad._optim import (
         NaturalState as NaturalState,
         annealed as annealed,
         log_linear as log_linear,
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
         on_hyperparameters as on_hyperparameters,
         split as split,
     )
-    from natgrad.train.loop import fit as fit
+    from natgrad.train._loop import fit as fit
 
     __version__: str
 
@@ -46,11 +49,11 @@ if TYPE_CHECKING:
 _NAMES = {
     "": "data datasets distributed errors families gp linalg metrics plot positive "
     "report sklearn train",
-    "guarded": "GuardedState guarded_ngd",
-    "natural": "natural_gradient scale_by_inverse_fisher stay_inside",
-    "optim": "NaturalState annealed log_linear mirror_descent ngd on_distributions "
+    "_guarded": "GuardedState guarded_ngd",
+    "_natural": "natural_gradient scale_by_inverse_fisher stay_inside",
+    "_optim": "NaturalState annealed log_linear mirror_descent ngd on_distributions "
     "on_hyperparameters split",
-    "train.loop": "fit",
+    "train._loop": "fit",
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 

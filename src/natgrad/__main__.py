@@ -1,6 +1,6 @@
 """The command, as `python -m natgrad`."""
 
-from natgrad.cli import main
+from natgrad._cli import main
 
 
 main()

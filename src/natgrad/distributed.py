@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from natgrad.errors import InputError, NatgradError, PeerError
 
 
-__all__ = ["start"]
+__all__ = ["initialize"]
 
 
 LOST, STUCK = 17, 18
@@ -34,7 +34,7 @@ class Place(NamedTuple):
     processes: int
 
 
-def start() -> Place:
+def initialize() -> Place:
     """Joins the processes that a launcher has started, so that they train as one.
 
     It is called first of all, before JAX is used. Who they are is what `place` says;
@@ -80,8 +80,9 @@ def start() -> Place:
         jax.distributed.initialize(**options)
         if jax.process_count() != here.processes:
             raise InputError(
-                f"JAX knows of {jax.process_count()} processes, and the launcher of "
-                f"{here.processes}; was JAX used before natgrad.distributed.start()?"
+                f"JAX has {jax.process_count()} processes and the launcher has "
+                f"{here.processes}; call natgrad.distributed.initialize() before "
+                "you use JAX"
             )
         # The first collective of all has a fixed limit of 30 seconds on CPUs, which
         # compiling the first step may exceed.
@@ -105,7 +106,7 @@ def exchange(data: bytes) -> list[bytes]:
     return [row[:size].tobytes() for row, size in pairs]
 
 
-def meet() -> None:
+def barrier() -> None:
     """Waits for all processes."""
     exchange(b"")
 

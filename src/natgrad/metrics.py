@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from natgrad.places import as_targets, is_classifier, places, unwrapped
+from natgrad._places import as_targets, is_classifier, places, unwrapped
 
 
 __all__ = ["evaluate"]

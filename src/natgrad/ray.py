@@ -67,7 +67,7 @@ def train(
 
 
 def _command(config: dict[str, Any]) -> None:
-    from natgrad.cli import main
+    from natgrad._cli import main
 
     os.chdir(config["folder"])
     try:
@@ -87,4 +87,4 @@ def _start(coordinator: str, processes: int, process: int) -> None:
     os.environ["NATGRAD_COORDINATOR"] = coordinator
     os.environ["NATGRAD_NUM_PROCESSES"] = str(processes)
     os.environ["NATGRAD_PROCESS_ID"] = str(process)
-    distributed.start()
+    distributed.initialize()

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from natgrad import plot
+from natgrad._places import as_targets, is_classifier, support_of, unwrapped
 from natgrad.metrics import COVERAGES, evaluate
-from natgrad.places import as_targets, is_classifier, support_of, unwrapped
-from natgrad.plot.canvas import STYLE, some, taken
-from natgrad.sklearn import summary
+from natgrad.plot._canvas import STYLE, some, taken
+from natgrad.sklearn import _summary as summary
 
 
 __all__ = ["write"]

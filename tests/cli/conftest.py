@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 
-COMMAND = [sys.executable, "-c", "from natgrad.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from natgrad._cli import main; main()"]
 LIMITED = [
     sys.executable,
     "-c",
@@ -29,7 +29,7 @@ SHORT, LONG = f"{TRAIN} --max-iter 100", f"{TRAIN} --max-iter 2000"
 # Many commands in one process, as importing JAX costs more than most of them.
 BATCH = """
 import contextlib, io, json, sys
-from natgrad.cli import main
+from natgrad._cli import main
 
 for arguments in json.loads(sys.argv[1]):
     out, err = io.TextIOWrapper(io.BytesIO()), io.StringIO()

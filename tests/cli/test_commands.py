@@ -19,7 +19,7 @@ import pytest
 def test_help_is_there_without_any_heavy_package():
     code = """
 import sys
-from natgrad.cli import main
+from natgrad._cli import main
 
 for arguments in (["--help"], ["train", "--help"], ["--version"]):
     try:

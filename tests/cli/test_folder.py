@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from natgrad import envelope
-from natgrad.cli import training
-from natgrad.cli.common import table
-from natgrad.cli.folder import CHECKPOINT, MODEL, REPLACEMENT, RUN, open_model
+from natgrad import _container as envelope
+from natgrad._cli import training
+from natgrad._cli.common import table
+from natgrad._cli.folder import CHECKPOINT, MODEL, REPLACEMENT, RUN, open_model
+from natgrad._config import Run, dumps
 from natgrad.errors import CorruptFileError
-from natgrad.runs import Run, dumps
 from tests.references.estimator_v1 import make
 
 

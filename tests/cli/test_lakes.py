@@ -19,8 +19,8 @@ import pyarrow.parquet as parquet
 import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
-from natgrad.cli import lakes, use
-from natgrad.data.tables import Category, Number, Schema
+from natgrad._cli import lakes, use
+from natgrad.data._tables import Category, Number, Schema
 from natgrad.errors import CheckpointError, InputError
 from natgrad.sklearn import GPClassifier, GPRegressor
 
@@ -29,7 +29,7 @@ LEVELS = [0.1, 0.9]
 # The command, with parts and slices of so many rows.
 SMALL = """
 import sys
-from natgrad.cli import lakes, main
+from natgrad._cli import lakes, main
 lakes.PART, lakes.SLICE = map(int, sys.argv[1:3])
 main(sys.argv[3:])
 """

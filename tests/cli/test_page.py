@@ -19,7 +19,7 @@ ANYTHING = r"(?:.|\n)*"
 # In one process, as each would import JAX anew.
 DRIVER = """
 import contextlib, io, json, sys
-from natgrad.cli import main
+from natgrad._cli import main
 
 for arguments in json.loads(sys.argv[1]):
     both = io.TextIOWrapper(io.BytesIO())

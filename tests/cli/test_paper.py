@@ -13,7 +13,7 @@ from natgrad import reproduce
 from natgrad.reproduce.store import Store
 
 
-COMMAND = [sys.executable, "-c", "from natgrad.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from natgrad._cli import main; main()"]
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from natgrad.cli import training
-from natgrad.cli.folder import CHECKPOINT, HISTORY, MODEL, REPLACEMENT, RUN, SCAN
-from natgrad.cli.replacing import LOCK, finish, in_use, working
+from natgrad._cli import training
+from natgrad._cli.folder import CHECKPOINT, HISTORY, MODEL, REPLACEMENT, RUN, SCAN
+from natgrad._cli.replacing import LOCK, finish, in_use, working
+from natgrad._config import Run, dumps
 from natgrad.errors import CheckpointError
-from natgrad.runs import Run, dumps
 
 
 FILES = (RUN, HISTORY, MODEL)

@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from natgrad import envelope, runs, sklearn
-from natgrad.cli import saving, training
-from natgrad.cli.folder import CHECKPOINT, MODEL, RUN
-from natgrad.cli.preparing import Prepared
-from natgrad.data.tables import Category, Number, Schema
+from natgrad import _config as runs, _container as envelope, sklearn
+from natgrad._cli import saving, training
+from natgrad._cli.folder import CHECKPOINT, MODEL, RUN
+from natgrad._cli.preparing import Prepared
+from natgrad._config import Run
+from natgrad.data._tables import Category, Number, Schema
 from natgrad.errors import CheckpointError, FitError, InputError
-from natgrad.runs import Run
-from natgrad.sklearn import files
+from natgrad.sklearn import _files as files
 
 
 def wide(columns, length):

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from natgrad.cli.folder import located
-from natgrad.cli.targets import guess
-from natgrad.cli.training import prepare
+from natgrad._cli.folder import located
+from natgrad._cli.targets import guess
+from natgrad._cli.training import prepare
+from natgrad._config import Run
 from natgrad.errors import InputError
-from natgrad.runs import Run
 
 
 @pytest.mark.parametrize(

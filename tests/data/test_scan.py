@@ -8,10 +8,10 @@ import pyarrow as arrow
 import pytest
 
 from natgrad.data import Parquet, scan
-from natgrad.data.scan import merge, scan_part
-from natgrad.data.tables import infer
+from natgrad.data._scan import merge, scan_part
+from natgrad.data._tables import infer
 from natgrad.errors import InputError
-from tests.data.test_stream import write
+from tests.data.test_parquet import write
 
 
 N = 1500
@@ -75,7 +75,7 @@ def test_means_are_those_of_the_table_in_memory(folder, nulls):
 def test_the_summary_is_the_same_for_any_number_of_processes(
     folder, processes, blocks, monkeypatch
 ):
-    monkeypatch.setattr(sys.modules["natgrad.data.scan"], "BLOCKS", blocks)
+    monkeypatch.setattr(sys.modules["natgrad.data._scan"], "BLOCKS", blocks)
     options = {"nulls": "mean", "rows": 70, "seed": 5}
     alone = scan(folder, "y", **options)
     parts = [
@@ -151,7 +151,7 @@ def test_dates_are_refused_on_disk_too(days, tmp_path):
 
 
 def test_of_a_long_table_some_row_groups_are_looked_at(folder, monkeypatch):
-    monkeypatch.setattr(sys.modules["natgrad.data.scan"], "MOST", 500)
+    monkeypatch.setattr(sys.modules["natgrad.data._scan"], "MOST", 500)
     part = scan_part(folder, "y", nulls="drop")
     assert 400 < part.rows[:, 0].sum() <= 500
     found, whole = merge([part]), scan_whole(folder, monkeypatch)

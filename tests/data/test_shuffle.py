@@ -12,15 +12,15 @@ import pyarrow.parquet as parquet
 import pytest
 
 from natgrad.data import Parquet, shuffle
-from natgrad.data.lake import Lake
-from natgrad.data.stream import noise
+from natgrad.data._dataset import Lake
+from natgrad.data._parquet import noise
 from natgrad.errors import CheckpointError, InputError, InputWarning
-from tests.data.test_stream import write
+from tests.data.test_parquet import write
 
 
 N = 6000
-MODULE = sys.modules["natgrad.data.shuffle"]
-COMMAND = [sys.executable, "-c", "from natgrad.cli import main; main()", "shuffle"]
+MODULE = sys.modules["natgrad.data._shuffle"]
+COMMAND = [sys.executable, "-c", "from natgrad._cli import main; main()", "shuffle"]
 
 
 def table() -> arrow.Table:
@@ -158,7 +158,7 @@ def test_the_command_writes_the_folder_and_killed_leaves_none(folder, tmp_path):
 KILLED = """
 import sys, time
 import natgrad.data
-module = sys.modules["natgrad.data.shuffle"]
+module = sys.modules["natgrad.data._shuffle"]
 module._write = lambda *_: time.sleep(60)
 module.shuffle(*sys.argv[1:])
 """

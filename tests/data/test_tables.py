@@ -11,8 +11,8 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from natgrad.data import tables
-from natgrad.data.tables import Category, Number, Schema, infer, read, write
+from natgrad.data import _tables as tables
+from natgrad.data._tables import Category, Number, Schema, infer, read, write
 from natgrad.errors import CheckpointError, InputError
 
 

@@ -15,8 +15,8 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from natgrad import families, linalg
+from natgrad._natural import double_vjp, natural_gradient
 from natgrad.families import AbstractDistribution
-from natgrad.natural import double_vjp, natural_gradient
 from tests.points import FAMILIES, POINTS, assert_close, entries, flat
 
 

@@ -6,6 +6,7 @@ import numpyro.distributions as dist
 import pytest
 import scipy.stats
 
+from natgrad._quadrature import gauss_hermite
 from natgrad.gp.likelihoods import (
     Bernoulli,
     Beta,
@@ -21,8 +22,7 @@ from natgrad.gp.likelihoods import (
     Softmax,
     StudentT,
 )
-from natgrad.gp.likelihoods.base import expectation
-from natgrad.quadrature import gauss_hermite
+from natgrad.gp.likelihoods._base import expectation
 
 
 EDGES = [-1.0, 0.2, 0.9]

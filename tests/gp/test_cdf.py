@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from natgrad.gp import SparseGP, condition, kernels
+from natgrad import gp
+from natgrad.gp import SparseGP, kernels
 from natgrad.gp.likelihoods import (
     FromDistribution,
     Gaussian,
@@ -87,7 +88,7 @@ def test_all_mass_is_between_the_ends_of_the_line(name):
 def test_a_predictor_gives_it_for_every_row():
     x = np.linspace(-1, 1, 5)[:, None]
     for likelihood in (Gaussian(0.3), HeteroskedasticGaussian()):
-        predictor = condition(SparseGP(kernels.RBF(), likelihood, jnp.asarray(x)))
+        predictor = gp.predictor(SparseGP(kernels.RBF(), likelihood, jnp.asarray(x)))
         middle = predictor.quantiles(x, [0.5])[:, 0]
         np.testing.assert_allclose(predictor.cdf(x, middle), 0.5, rtol=1e-9)
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from natgrad.gp.distances import squared_distance
+from natgrad.gp._distances import squared_distance
 from natgrad.gp.kernels import RBF, Matern52, Separate
 from tests.gp.kernels import CASES, EACH, assert_close, pairs
 

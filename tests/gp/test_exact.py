@@ -13,11 +13,11 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from natgrad import gp, mirror_descent
-from natgrad.data.batch import Batch
-from natgrad.data.source import filled
+from natgrad.data._batch import Batch
+from natgrad.data._batches import filled
 from natgrad.gp import exact, kernels, likelihoods, means
-from natgrad.gp.fit import fixed_hyperparameters
-from natgrad.train.loop import CONVERGED
+from natgrad.gp._fit import fixed_hyperparameters
+from natgrad.train._loop import CONVERGED
 
 
 def hyperparameters(kernel=kernels.Matern52, noise=0.1):

@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 from jax import export, lax
 
+from natgrad import gp
+from natgrad._export.numpy_code import BY_ELEMENT, numpy_code
+from natgrad._export.trace import program_of
 from natgrad.errors import InputError
-from natgrad.gp import SparseGP, condition, kernels, likelihoods, means
-from natgrad.gp.export import to_numpy, to_onnx, to_stablehlo
-from natgrad.gp.flattening import program_of
-from natgrad.gp.numpy_code import BY_ELEMENT, numpy_code
+from natgrad.gp import SparseGP, kernels, likelihoods, means
+from natgrad.gp._export import to_numpy, to_onnx, to_stablehlo
 from tests.gp.kernels import CASES, assert_close
 from tests.gp.likelihoods import LIKELIHOODS
 
@@ -121,7 +122,7 @@ def predictor_of(model):
     root = 0.3 * np.tril(rng.normal(size=q.cov.root.shape)) + 0.5 * np.eye(3)
     new = [jnp.asarray(a, q.mean.dtype) for a in (rng.normal(size=q.mean.shape), root)]
     where = lambda model: (model.posterior.mean, model.posterior.cov.root)
-    return condition(eqx.tree_at(where, model, tuple(new)))
+    return gp.predictor(eqx.tree_at(where, model, tuple(new)))
 
 
 @pytest.fixture(
@@ -190,7 +191,7 @@ def predict_of(code):
 
 def onnx_predict(program):
     runtime = pytest.importorskip("onnxruntime")
-    from natgrad.gp.onnx_graph import onnx_model
+    from natgrad._export.onnx_graph import onnx_model
 
     model = onnx_model(program, "", "").SerializeToString()
     session = runtime.InferenceSession(model, providers=["CPUExecutionProvider"])
@@ -283,7 +284,7 @@ def test_functions_that_onnx_lacks_keep_their_digits_everywhere():
 def test_an_operation_that_cannot_be_written_is_named(tmp_path):
     def model(function):
         kernel = lambda x, z: function(x) @ function(z).mT
-        return condition(SparseGP(kernel, likelihoods.Gaussian(0.1), INDUCING))
+        return gp.predictor(SparseGP(kernel, likelihoods.Gaussian(0.1), INDUCING))
 
     path = tmp_path / "model"
     with pytest.raises(InputError, match="digamma .* NumPy"):

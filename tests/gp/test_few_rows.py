@@ -7,8 +7,8 @@ from scipy.stats import t as student_t
 
 from natgrad.data import Batch
 from natgrad.gp import kernels, likelihoods
-from natgrad.gp.baseline import DOF, student_t_score, worse
-from natgrad.gp.few_rows import FADED, NOISE, few, misfit
+from natgrad.gp._baseline import DOF, student_t_score, worse
+from natgrad.gp._few_rows import FADED, NOISE, few, misfit
 
 
 RNG = np.random.default_rng(0)

@@ -17,20 +17,20 @@ import pytest
 import safetensors.numpy
 import tinygp
 
-from natgrad import envelope, linalg
+from natgrad import _container as envelope, linalg
 from natgrad.errors import CorruptFileError, IncompatibleFileError, InputError
 from natgrad.families import gaussian
 from natgrad.families.gaussian import Canonical, Moments
 from natgrad.gp import (
     SparseGP,
+    _encoding as description,
+    _files as files,
     as_kernel,
-    description,
-    files,
     kernels,
     likelihoods,
     means,
 )
-from natgrad.gp.files import load, read_metadata, save
+from natgrad.gp._files import load, read_metadata, save
 from natgrad.linalg import Full, Log, Sqrt
 from tests import test_envelope
 from tests.gp.kernels import CASES
@@ -379,7 +379,7 @@ import json, sys, time
 from pathlib import Path
 import jax
 jax.config.update("jax_enable_x64", True)
-from natgrad.gp.files import load, read_metadata
+from natgrad.gp._files import load, read_metadata
 
 def memory(key):
     lines = Path("/proc/self/status").read_text().splitlines()

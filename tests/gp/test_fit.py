@@ -11,7 +11,7 @@ import natgrad
 from natgrad import gp
 from natgrad.data import Batch
 from natgrad.errors import InputError
-from natgrad.gp.spacing import spacing
+from natgrad.gp._spacing import spacing
 
 
 N = 60
@@ -50,7 +50,7 @@ def test_frames_weights_and_held_out_rows_are_taken():
     weight = np.arange(10.0)
     held_out = (X[:10], Y[:10], weight)
     fitted = gp.fit(start(), (X[10:], Y[10:]), held_out=held_out, **OPTIONS)
-    density = gp.condition(fitted.params).log_density(X[:10], Y[:10])
+    density = gp.predictor(fitted.params).log_density(X[:10], Y[:10])
     best = max(fitted.history.column("score"))
     expected = np.average(density, weights=weight)
     np.testing.assert_allclose(best, expected, rtol=1e-5)
@@ -108,7 +108,7 @@ def test_what_cannot_be_trained_on_is_refused_and_why(message):
 
 
 def test_a_model_to_begin_with_is_made_from_rows():
-    model = gp.start(X, gp.likelihoods.Bernoulli(), 5)
+    model = gp.initialize(X, gp.likelihoods.Bernoulli(), 5)
     assert model.inducing.shape == (5, 2)
     np.testing.assert_allclose(model.kernel.lengthscale, np.sqrt(2))
-    assert gp.start(X[:3], gp.likelihoods.Bernoulli()).inducing.shape == (3, 2)
+    assert gp.initialize(X[:3], gp.likelihoods.Bernoulli()).inducing.shape == (3, 2)

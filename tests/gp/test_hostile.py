@@ -29,17 +29,17 @@ from hypothesis import Phase, given, settings, strategies as st
 from jax import lax
 
 import natgrad
+from natgrad import gp
 from natgrad.data import Batch
 from natgrad.errors import FitError, NumericalWarning
 from natgrad.families.gaussian import Moments
 from natgrad.gp import (
     SparseGP,
-    condition,
+    _prediction as prediction,
+    _projection as projection,
     elbo,
     kernels,
     likelihoods,
-    prediction,
-    projection,
 )
 from natgrad.linalg import Sqrt
 
@@ -194,7 +194,7 @@ def program(name: str) -> Callable[[Data], Report]:
             updates, _ = TX.update(
                 grads, TX.init(model), model, value=value, grad=grads, value_fn=loss
             )
-            predictor = prediction.condition(model)
+            predictor = prediction.predictor(model)
             mean, var = (jnp.moveaxis(a, -1, 0) for a in predictor.latent_at(data.x))
             moments = ()
             if not isinstance(likelihood, likelihoods.RobustMax | likelihoods.Softmax):
@@ -350,10 +350,10 @@ def test_large_jitter_is_reported_and_warned_of():
     z = np.random.default_rng(0).standard_normal((INDUCING, 2))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        small = condition(SparseGP(Dented(1e-9), likelihoods.Gaussian(), z)).jitter
+        small = gp.predictor(SparseGP(Dented(1e-9), likelihoods.Gaussian(), z)).jitter
     assert np.isclose(small, 1e-8)
     with pytest.warns(NumericalWarning, match="1e-04 of its diagonal was added"):
-        large = condition(SparseGP(Dented(3e-5), likelihoods.Gaussian(), z)).jitter
+        large = gp.predictor(SparseGP(Dented(3e-5), likelihoods.Gaussian(), z)).jitter
     assert np.isclose(large, 1e-4)
 
 
@@ -372,4 +372,4 @@ def test_what_cannot_be_solved_raises_an_error_that_says_what_to_change():
         SparseGP(kernels.RBF(), likelihood, z, unbounded),
     ):
         with pytest.raises(FitError, match="fewer inducing inputs or ones further"):
-            condition(model)
+            gp.predictor(model)

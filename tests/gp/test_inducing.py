@@ -86,9 +86,9 @@ def test_too_few_distinct_rows_are_all_used_with_a_word(way):
 
 def test_a_model_to_begin_with_takes_what_distinct_rows_there_are():
     few = np.repeat(np.arange(7.0), 50)[:, None]
-    assert gp.start(few, gp.likelihoods.Gaussian()).inducing.shape == (7, 1)
+    assert gp.initialize(few, gp.likelihoods.Gaussian()).inducing.shape == (7, 1)
     late = np.maximum(np.arange(200_000.0), 60_000)[:, None]  # sorted, its head alike
-    assert gp.start(late, gp.likelihoods.Gaussian()).inducing.shape == (200, 1)
+    assert gp.initialize(late, gp.likelihoods.Gaussian()).inducing.shape == (200, 1)
 
 
 def test_zeros_of_both_signs_are_one_value(way):

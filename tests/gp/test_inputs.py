@@ -24,6 +24,7 @@ from natgrad.data import Batch
 from natgrad.errors import FitError, InputError
 from natgrad.families import diagonal
 from natgrad.families.gaussian import Moments
+from natgrad import gp
 from natgrad.gp import *
 from natgrad.linalg import Sqrt
 from natgrad.positive import Log
@@ -36,7 +37,8 @@ z = inducing.k_means(x, 8)
 kernel = kernels.Matern52()
 model = lambda likelihood, z=z, **more: SparseGP(kernel, likelihood, z, **more)
 bernoulli, softmax = likelihoods.Bernoulli("logit"), likelihoods.Softmax(3)
-plain = condition(model(likelihoods.Gaussian(0.1)))
+plain = gp.predictor(model(likelihoods.Gaussian(0.1)))
+classes = gp.predictor(model(softmax))
 of_class = Moments(jnp.zeros((3, 8)), Sqrt(jnp.eye(8)))
 
 REFUSED = {
@@ -47,7 +49,7 @@ REFUSED = {
     "z of one axis": lambda: model(bernoulli, z[:, 0]),
     "density of too few": lambda: plain.log_density(x, y[:10]),
     "density of two axes": lambda: plain.log_density(x, y[:, None]),
-    "density of no label": lambda: condition(model(softmax)).log_density(x, labels + 5),
+    "density of no label": lambda: classes.log_density(x, labels + 5),
     "levels": lambda: plain.quantiles(x, [0.5, 1.5]),
     "a variance a row": lambda: likelihoods.Gaussian(np.full(60, 0.1)),
     "variances of a kernel": lambda: kernels.RBF(variance=[1.0, 2.0]),
@@ -83,7 +85,8 @@ assert np.isnan(loss)
 for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
     np.testing.assert_array_equal(a, b)
 
-each = jax.vmap(lambda v: condition(SparseGP(kernels.RBF(1.0, v), bernoulli, z)).jitter)
+at = lambda v: gp.predictor(SparseGP(kernels.RBF(1.0, v), bernoulli, z)).jitter
+each = jax.vmap(at)
 np.testing.assert_allclose(each(jnp.array([1.0, 2.0])), 1e-10)
 """
 

@@ -18,6 +18,7 @@ import pytest
 import scipy.stats
 from jax.scipy.special import logsumexp
 
+from natgrad._quadrature import gauss_hermite, spread
 from natgrad.errors import InputError
 from natgrad.gp.likelihoods import (
     AbstractNumerical,
@@ -35,8 +36,7 @@ from natgrad.gp.likelihoods import (
     Softmax,
     StudentT,
 )
-from natgrad.gp.likelihoods.multiclass import win_probability
-from natgrad.quadrature import gauss_hermite, spread
+from natgrad.gp.likelihoods._multiclass import win_probability
 from tests.gp.likelihoods import (
     EDGES,
     LIKELIHOODS,

@@ -20,7 +20,7 @@ from jax.flatten_util import ravel_pytree
 import natgrad
 from natgrad.data import Batch
 from natgrad.gp import SparseGP, kernels, likelihoods
-from natgrad.gp.sparse import marginals, projected_elbo
+from natgrad.gp._sparse import marginals, projected_elbo
 
 
 REFERENCES = Path(__file__).parents[1] / "references"

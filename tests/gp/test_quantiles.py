@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from natgrad import gp
 from natgrad.gp import kernels, likelihoods
-from natgrad.gp.prediction import condition
-from natgrad.gp.quantiles import (
+from natgrad.gp._quantiles import (
     KNOWN as CLASSES,
     NODES,
     Latent,
@@ -16,7 +16,7 @@ from natgrad.gp.quantiles import (
     cdf,
     quantiles,
 )
-from natgrad.gp.sparse import SparseGP
+from natgrad.gp._sparse import SparseGP
 
 
 KNOWN = {
@@ -115,7 +115,7 @@ def test_a_row_of_known_f_has_the_quantiles_of_textbooks():
 @pytest.mark.parametrize("name", KNOWN)
 def test_a_predictor_uses_them(name):
     x = np.linspace(-2, 2, 4)[:, None]
-    predictor = condition(SparseGP(kernels.RBF(), KNOWN[name], jax.numpy.asarray(x)))
+    predictor = gp.predictor(SparseGP(kernels.RBF(), KNOWN[name], jax.numpy.asarray(x)))
     found = predictor.quantiles(x, LEVELS)
     targets = targets_of(KNOWN[name])
     np.testing.assert_array_equal(

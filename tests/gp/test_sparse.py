@@ -14,17 +14,17 @@ import optax
 import pytest
 
 import natgrad
+from natgrad import gp
 from natgrad.data import Batch
 from natgrad.families.gaussian import AbstractGaussian, Canonical, Moments
 from natgrad.gp import (
     SparseGP,
-    condition,
+    _projection as projection,
     dual_elbo,
     elbo,
     kernels,
     likelihoods,
     means,
-    projection,
     sites_of,
     with_sites,
 )
@@ -169,7 +169,7 @@ def test_with_inducing_inputs_at_the_data_the_bound_is_exact(
     solved = np.linalg.solve(
         gram(kernel, x, x) + noise * np.eye(len(x)), gram(kernel, x, new)
     )
-    mean, var = condition(model).latent(new)
+    mean, var = gp.predictor(model).latent(new)
     exact_var = 1.3 - (solved * gram(kernel, x, new)).sum(0)
     np.testing.assert_allclose(mean, solved.T @ y, atol=1e-5 if jitter else 1e-7)
     np.testing.assert_allclose(var, exact_var, atol=1e-8 if jitter else 1e-9)
@@ -377,10 +377,10 @@ def test_at_an_optimal_q_the_dual_gradient_is_that_of_the_collapsed_bound():
 def test_predictions_are_the_marginals_in_chunks_of_any_size(name, form, monkeypatch):
     forms, batch = models(name)
     model = forms[form]
-    predictor = condition(model)
+    predictor = gp.predictor(model)
     mean, var = (np.moveaxis(a, -1, 0) for a in marginals(blind(model), batch.x))
     for entries in (2**24, 2**6):
-        monkeypatch.setattr("natgrad.gp.prediction.ENTRIES", entries)
+        monkeypatch.setattr("natgrad.gp._prediction.ENTRIES", entries)
         ours = predictor.latent(np.tile(batch.x, (3, 1)))
         np.testing.assert_allclose(ours[0][:30], mean, rtol=1e-8, atol=1e-9)
         np.testing.assert_allclose(ours[1][60:], var, rtol=1e-8, atol=1e-9)
@@ -389,9 +389,9 @@ def test_predictions_are_the_marginals_in_chunks_of_any_size(name, form, monkeyp
 def test_a_predictor_is_made_inside_a_program_too():
     forms, batch = models("Student-t")
     model = forms["whitened"]
-    expected = condition(model).latent_at(batch.x)
-    known = jax.jit(lambda x: condition(model).latent_at(x))(batch.x)
-    given = jax.jit(lambda model, x: condition(model).latent_at(x))(model, batch.x)
+    expected = gp.predictor(model).latent_at(batch.x)
+    known = jax.jit(lambda x: gp.predictor(model).latent_at(x))(batch.x)
+    given = jax.jit(lambda model, x: gp.predictor(model).latent_at(x))(model, batch.x)
     for found in (known, given):
         for ours, theirs in zip(found, expected, strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
@@ -400,7 +400,7 @@ def test_a_predictor_is_made_inside_a_program_too():
 def test_joint_draws_have_the_moments_of_the_posterior():
     forms, batch = models("Student-t")
     model = forms["whitened"]
-    predictor = condition(model)
+    predictor = gp.predictor(model)
     x = np.asarray(batch.x[:6])
     draws = predictor.sample_latent(jax.random.key(0), x, 40_000)
     mean, var = predictor.latent(x)
@@ -418,7 +418,7 @@ def test_joint_draws_have_the_moments_of_the_posterior():
 def test_joint_draws_are_the_same_in_both_forms():
     forms, batch = models("Student-t")
     one, other = (
-        condition(forms[form]).sample_latent(jax.random.key(0), batch.x[:6], 3)
+        gp.predictor(forms[form]).sample_latent(jax.random.key(0), batch.x[:6], 3)
         for form in ("whitened", "not whitened")
     )
     np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-8)

@@ -55,7 +55,7 @@ NATURAL, ORDINARY = natgrad.mirror_descent(0.1), optax.sgd(1e-3)
 
 
 def assert_same_step(scheme, optimizers, model, batch):
-    """A scheme takes a step of each optimiser, one after another."""
+    """A scheme takes a step of each optimizer, one after another."""
     ours, _, loss = eqx.filter_jit(scheme.step)(model, scheme.init(model), batch)
 
     @eqx.filter_jit

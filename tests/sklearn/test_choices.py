@@ -11,10 +11,10 @@ from sklearn.gaussian_process import kernels as sklearn_kernels
 
 from natgrad.data import Batch
 from natgrad.gp import kernels, likelihoods
-from natgrad.sklearn import GPClassifier, GPRegressor, training
-from natgrad.sklearn.targets import CONSTANT, Targets
-from natgrad.train.history import History, Record
-from natgrad.train.loop import Fitted
+from natgrad.sklearn import GPClassifier, GPRegressor, _training as training
+from natgrad.sklearn._targets import CONSTANT, Targets
+from natgrad.train._history import History, Record
+from natgrad.train._loop import Fitted
 
 
 pytestmark = pytest.mark.filterwarnings("ignore:the evidence bound still")

@@ -14,7 +14,7 @@ from sklearn.utils.validation import validate_data
 from natgrad.errors import InputError
 from natgrad.gp import SparseGP, kernels, likelihoods
 from natgrad.sklearn import GPClassifier, GPOrdinal, GPRegressor
-from natgrad.sklearn.targets import REGRESSION, centre_and_deviation
+from natgrad.sklearn._targets import REGRESSION, centre_and_deviation
 
 
 ROWS = 40

@@ -11,17 +11,17 @@ import pandas as pd
 import pytest
 
 import natgrad.sklearn
-from natgrad import envelope
+from natgrad import _container as envelope
 from natgrad.errors import CorruptFileError, IncompatibleFileError, InputError
 from natgrad.sklearn import (
     GPClassifier,
     GPOrdinal,
     GPRegressor,
-    agreement,
-    fields,
-    targets,
+    _agreement as agreement,
+    _fields as fields,
+    _targets as targets,
 )
-from natgrad.train.history import Record
+from natgrad.train._history import Record
 from tests.references.estimator_v1 import make
 from tests.references.model_v1 import make as make_models
 

@@ -13,7 +13,7 @@ import pytest
 
 from natgrad.data import Parquet, scan
 from natgrad.errors import InputWarning
-from natgrad.sklearn import GPRegressor, load, streaming
+from natgrad.sklearn import GPRegressor, _streaming as streaming, load
 
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"

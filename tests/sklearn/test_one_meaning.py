@@ -5,11 +5,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from natgrad.cli.training import make_estimator, prepare, train
+from natgrad._cli.training import make_estimator, prepare, train
+from natgrad._config import Run
 from natgrad.gp import likelihoods
-from natgrad.runs import Run
 from natgrad.sklearn import GPClassifier, GPOrdinal, GPRegressor, load
-from natgrad.sklearn.targets import ordinal
+from natgrad.sklearn._targets import ordinal
 
 
 pytestmark = pytest.mark.filterwarnings("ignore:the evidence bound still")

@@ -6,8 +6,8 @@ import pytest
 from sklearn.base import clone
 from sklearn.metrics import log_loss
 
+from natgrad._places import places
 from natgrad.errors import InputError
-from natgrad.places import places
 from natgrad.sklearn import GPOrdinal, load
 
 

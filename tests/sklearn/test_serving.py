@@ -33,7 +33,7 @@ def test_mlflow_loads_a_saved_estimator(regressor, tmp_path):
         folder = tmp_path / name
         mlflow.pyfunc.save_model(
             folder,
-            loader_module="natgrad.sklearn.pyfunc",
+            loader_module="natgrad.sklearn._pyfunc",
             data_path=str(tmp_path / "model.natgrad"),
             pip_requirements=["natgrad[sklearn]"],
         )
@@ -53,7 +53,7 @@ def test_mlflow_loads_a_saved_estimator(regressor, tmp_path):
 def test_skops_saves_an_estimator_without_pickle(regressor, tmp_path):
     skops.io.dump(regressor, tmp_path / "model.skops")
     unknown = skops.io.get_untrusted_types(file=tmp_path / "model.skops")
-    assert unknown == ["natgrad.sklearn.regressor.GPRegressor"]
+    assert unknown == ["natgrad.sklearn._regressor.GPRegressor"]
     again = skops.io.load(tmp_path / "model.skops", trusted=unknown)
     np.testing.assert_array_equal(again.predict(FRAME), regressor.predict(FRAME))
 

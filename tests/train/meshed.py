@@ -18,10 +18,10 @@ jax.config.update("jax_enable_x64", True)
 
 from natgrad import distributed, gp  # noqa: E402
 from natgrad.data import Batch  # noqa: E402
-from natgrad.data.source import Sample  # noqa: E402
+from natgrad.data._batches import Sample  # noqa: E402
 
 
-here = distributed.start()
+here = distributed.initialize()
 rng = np.random.default_rng(0)
 x = rng.uniform(-3, 3, (2000, 3))
 f = np.sin(2 * x[:, 0]) + 0.3 * x[:, 1]
@@ -31,7 +31,7 @@ if kind == "latents":
 else:
     y = f + 0.1 * rng.standard_t(3, 2000)
     likelihood = gp.likelihoods.StudentT(0.3)
-model = gp.start(x, likelihood, inducing=11)
+model = gp.initialize(x, likelihood, num_inducing=11)
 options = {"latent_parts": 2} if kind == "latents" and devices == 4 else {}
 if kind == "score":
     options["held_out"] = (x[:64], y[:64])

@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 
 from natgrad.errors import CheckpointError, CheckpointWarning, InputError
-from natgrad.train import manifest
-from natgrad.train.checkpoint import Checkpoints, OrbaxCheckpoints
-from natgrad.train.snapshot import described
+from natgrad.train import _manifest as manifest
+from natgrad.train._checkpoint import Checkpoints, OrbaxCheckpoints
+from natgrad.train._snapshot import described
 
 
 CONFIG = {"seed": 3, "model": {"kernel": "Matern52", "lengthscale": 0.1}}
@@ -286,7 +286,7 @@ import logging, sys
 logging.basicConfig(level=logging.INFO)
 logging.getLogger("absl")
 import numpy as np
-from natgrad.train.checkpoint import OrbaxCheckpoints
+from natgrad.train._checkpoint import OrbaxCheckpoints
 with OrbaxCheckpoints(sys.argv[1]) as checkpoints:
     checkpoints.save(1, [np.ones(3)], {})
     checkpoints.latest()
@@ -313,7 +313,7 @@ def child(code: str, *arguments: object) -> subprocess.Popen:
 SAVE_FOR_EVER = """
 import sys
 import numpy as np
-from natgrad.train.checkpoint import OrbaxCheckpoints
+from natgrad.train._checkpoint import OrbaxCheckpoints
 checkpoints = OrbaxCheckpoints(sys.argv[1], keep=1)
 found = checkpoints.latest()
 step = -1 if found is None else found.step
@@ -380,7 +380,7 @@ import os
 import sys
 import orbax.checkpoint
 from natgrad.errors import CheckpointError
-from natgrad.train.checkpoint import OrbaxCheckpoints
+from natgrad.train._checkpoint import OrbaxCheckpoints
 if os.getuid() == 0:  # whom no permission stops
     os.setuid(65534)
 for folder in (sys.argv[1], sys.argv[1] + "/new"):

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from natgrad.train.history import History, Record
+from natgrad.train._history import History, Record
 
 
 @pytest.mark.parametrize("number", [0, 1, 9, 10, 11, 95, 1000])

@@ -20,7 +20,15 @@ from natgrad.data import Batch
 from natgrad.errors import CheckpointError, FitError
 from natgrad.families import diagonal
 from natgrad.positive import Log
-from natgrad.train import Rule, checkpoint, in_turn, loop, rules, run, state
+from natgrad.train import (
+    Rule,
+    _checkpoint as checkpoint,
+    _compiled as state,
+    _loop as loop,
+    _rules as rules,
+    in_turn,
+    run,
+)
 
 
 N, D = 40, 3

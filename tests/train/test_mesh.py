@@ -16,8 +16,8 @@ import pytest
 from natgrad.data import Arrays, Batch, Iterated
 from natgrad.errors import InputError
 from natgrad.linalg import Full, Log, Sqrt
-from natgrad.train import mesh
-from natgrad.train.mesh import Across
+from natgrad.train import _mesh as mesh
+from natgrad.train._mesh import Across
 
 
 ROOT = Path(__file__).parents[2]

@@ -13,11 +13,11 @@ from natgrad.errors import InputError
 from natgrad.families import gaussian
 from natgrad.families.gamma import ShapeRate
 from natgrad.gp import exact, likelihoods
-from natgrad.gp.profile import carried_over, evaluate, profile_rule
+from natgrad.gp._profile import carried_over, evaluate, profile_rule
 from natgrad.linalg import Sqrt
 from natgrad.positive import Log
 from natgrad.train import in_turn, run
-from natgrad.train.loop import CONVERGED
+from natgrad.train._loop import CONVERGED
 
 
 def table(rows=60, seed=0):
@@ -45,7 +45,7 @@ def trained(request):
     x, y = table()
     likelihood = getattr(likelihoods, request.param)()
     y = TARGETS[request.param](y)
-    model = gp.start(x, likelihood, 12)
+    model = gp.initialize(x, likelihood, 12)
     return x, y, gp.fit(model, (x, y), progress=False)
 
 
@@ -74,7 +74,7 @@ def test_no_natural_step_on_q_gains_more_than_it_settles_for(trained):
 def test_gaussian_noise_ends_where_the_collapsed_bound_is_highest():
     # With all rows as fixed inducing inputs the profile is the evidence itself.
     x, y = table(30)
-    model = gp.start(x, likelihoods.Gaussian(0.1), 30)
+    model = gp.initialize(x, likelihoods.Gaussian(0.1), 30)
     model = gp.SparseGP(model.kernel, model.likelihood, x)
     batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.ones(30))
     seen = evaluated(model, profile_rule(30).init(model).kept, batch)
@@ -91,7 +91,7 @@ def test_gaussian_noise_ends_where_the_collapsed_bound_is_highest():
 
 def test_the_slope_is_that_of_the_profile_by_finite_differences():
     x, y = table(40)
-    model = gp.start(x, likelihoods.StudentT(), 8)
+    model = gp.initialize(x, likelihoods.StudentT(), 8)
     batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.ones(40))
     first = profile_rule(40).init(model).kept
 
@@ -112,7 +112,7 @@ def test_the_slope_is_that_of_the_profile_by_finite_differences():
 
 def test_a_run_resumes_bit_for_bit(tmp_path):
     x, y = table()
-    model = gp.start(x, likelihoods.StudentT(), 12)
+    model = gp.initialize(x, likelihoods.StudentT(), 12)
     options = {"progress": False, "save_seconds": 1e9}
     whole = gp.fit(model, (x, y), steps=12, **options)
     folder = tmp_path / "run"
@@ -172,7 +172,7 @@ def test_what_has_no_profile_is_refused():
 def test_what_is_known_of_the_rows_goes_along_to_more_inducing_inputs():
     x, y = table()
     model = gp.fit(
-        gp.start(x, likelihoods.StudentT(), 12), (x, y), progress=False
+        gp.initialize(x, likelihoods.StudentT(), 12), (x, y), progress=False
     ).params
     batch = Batch(jnp.asarray(x), jnp.asarray(y))
     prior = gp.SparseGP(model.kernel, model.likelihood, x[:40], mean=model.mean)

@@ -10,8 +10,8 @@ import threading
 
 import pytest
 
-from natgrad.train import Record, progress as module
-from natgrad.train.progress import Progress, Rows, clock, summary
+from natgrad.train import Record, _progress as module
+from natgrad.train._progress import Progress, Rows, clock, summary
 
 
 def record(step: int, **more) -> Record:

@@ -6,8 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from natgrad.train import schedule
-from natgrad.train.schedule import COOLING, FEWEST, RISE, SPAN, first_plan, planned
+from natgrad.train import _schedule as schedule
+from natgrad.train._schedule import COOLING, FEWEST, RISE, SPAN, first_plan, planned
 
 
 ROWS = 1000.0

@@ -1,12 +1,12 @@
 """Rows of tables."""
 
-from natgrad.data.batch import Batch as Batch
-from natgrad.data.scan import Summary as Summary, scan as scan
-from natgrad.data.shuffle import shuffle as shuffle
-from natgrad.data.source import (
+from natgrad.data._batch import Batch as Batch
+from natgrad.data._batches import (
     Arrays as Arrays,
     Batches as Batches,
     Iterated as Iterated,
     table as table,
 )
-from natgrad.data.stream import Parquet as Parquet
+from natgrad.data._parquet import Parquet as Parquet
+from natgrad.data._scan import Summary as Summary, scan as scan
+from natgrad.data._shuffle import shuffle as shuffle

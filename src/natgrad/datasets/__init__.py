@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from natgrad.datasets.fetch import fetch as fetch
-from natgrad.datasets.files import (
+from natgrad.datasets._fetch import fetch as fetch
+from natgrad.datasets._files import (
     absent,
     check,
     describe as describe,
@@ -16,8 +16,8 @@ from natgrad.datasets.files import (
     path as path,
     read,
 )
-from natgrad.datasets.registry import Dataset as Dataset
-from natgrad.datasets.splits import (
+from natgrad.datasets._registry import Dataset as Dataset
+from natgrad.datasets._splits import (
     Split as Split,
     split as split,
     with_scaled_inputs as with_scaled_inputs,

@@ -9,8 +9,8 @@ from natgrad.families import (
     gaussian as gaussian,
     wishart as wishart,
 )
-from natgrad.families.base import (
+from natgrad.families._base import (
     AbstractDistribution as AbstractDistribution,
     is_distribution as is_distribution,
 )
-from natgrad.families.implicit import AbstractImplicit as AbstractImplicit
+from natgrad.families._implicit import AbstractImplicit as AbstractImplicit

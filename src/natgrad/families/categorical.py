@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from natgrad.families.base import AbstractDistribution
+from natgrad.families._base import AbstractDistribution
 
 
 Scalar = Float[Array, "*batch"]

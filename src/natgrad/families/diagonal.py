@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from natgrad.families.base import AbstractDistribution
+from natgrad.families._base import AbstractDistribution
 from natgrad.families.gaussian import kl_of_factors
+from natgrad.linalg._triangular import Columns, Matrix
 from natgrad.positive import AbstractPositive
-from natgrad.triangular import Columns, Matrix
 
 
 Scalar = Float[Array, "*batch"]

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from natgrad.errors import InputError
-from natgrad.families.base import AbstractDistribution, Trial
+from natgrad.families._base import AbstractDistribution, Trial
 from natgrad.linalg import AbstractPositiveDefinite
-from natgrad.triangular import (
+from natgrad.linalg._triangular import (
     Columns,
     Matrix,
     Scalar,

@@ -10,10 +10,9 @@ from jax import lax
 from jax.scipy.special import digamma, gammaln
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from natgrad.families.base import AbstractDistribution
+from natgrad.families._base import AbstractDistribution
 from natgrad.linalg import AbstractPositiveDefinite
-from natgrad.positive import AbstractPositive, positive_part
-from natgrad.triangular import (
+from natgrad.linalg._triangular import (
     Columns,
     Matrix,
     Scalar,
@@ -21,6 +20,7 @@ from natgrad.triangular import (
     inverse_root,
     log_det,
 )
+from natgrad.positive import AbstractPositive, positive_part
 
 
 class Statistics(NamedTuple):

@@ -6,31 +6,24 @@ from natgrad.gp import (
     likelihoods as likelihoods,
     means as means,
 )
-from natgrad.gp.export import (
-    to_numpy as to_numpy,
-    to_onnx as to_onnx,
-    to_stablehlo as to_stablehlo,
-)
-from natgrad.gp.files import (
-    load as load,
-    read_metadata as read_metadata,
-    save as save,
-)
-from natgrad.gp.fit import fit as fit, fixed_hyperparameters as fixed_hyperparameters
-from natgrad.gp.foreign import as_kernel as as_kernel
-from natgrad.gp.paths import Paths as Paths, draw_paths as draw_paths
-from natgrad.gp.prediction import Predictor as Predictor, condition as condition
-from natgrad.gp.sites import (
+from natgrad.gp._dual import (
     Sites as Sites,
     dual_elbo as dual_elbo,
     sites_of as sites_of,
     with_sites as with_sites,
 )
-from natgrad.gp.sparse import (
-    SparseGP as SparseGP,
-    elbo as elbo,
+from natgrad.gp._export import (
+    to_numpy as to_numpy,
+    to_onnx as to_onnx,
+    to_stablehlo as to_stablehlo,
 )
-from natgrad.gp.start import start as start
-from natgrad.gp.steps import (
-    alternating as alternating,
-)
+from natgrad.gp._files import load as load, read_metadata as read_metadata, save as save
+from natgrad.gp._fit import fit as fit, fixed_hyperparameters as fixed_hyperparameters
+from natgrad.gp._interop import as_kernel as as_kernel
+from natgrad.gp._online import update as update
+from natgrad.gp._pathwise import Paths as Paths, draw_paths as draw_paths
+from natgrad.gp._prediction import Predictor as Predictor, predictor as predictor
+from natgrad.gp._sizes import choose_num_inducing as choose_num_inducing
+from natgrad.gp._sparse import SparseGP as SparseGP, elbo as elbo
+from natgrad.gp._start import initialize as initialize
+from natgrad.gp._steps import alternating as alternating

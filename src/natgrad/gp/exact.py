@@ -14,25 +14,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from natgrad.compiler import SHORT_RUN
-from natgrad.data.batch import Batch
-from natgrad.data.source import Arrays
+from natgrad._linear_map import tangent_by
+from natgrad._normal import LOG_ROOT_TAU
+from natgrad._runtime.compiler import SHORT_RUN
+from natgrad.data._batch import Batch
+from natgrad.data._batches import Arrays
 from natgrad.families.gaussian import Moments
-from natgrad.gp import few_rows
+from natgrad.gp import _few_rows as few_rows
+from natgrad.gp._profile import total_weight
+from natgrad.gp._projection import Factor, factor_of, factorized, with_jitter
+from natgrad.gp._sparse import SparseGP
 from natgrad.gp.kernels import AbstractKernel
 from natgrad.gp.likelihoods import Gaussian
 from natgrad.gp.means import AbstractMean
-from natgrad.gp.profile import total_weight
-from natgrad.gp.projection import Factor, factor_of, factorized, with_jitter
-from natgrad.gp.sparse import SparseGP
 from natgrad.linalg import Sqrt
-from natgrad.linear_map import tangent_by
-from natgrad.special import LOG_ROOT_TAU
-from natgrad.train.constants import NONE, Constants
-from natgrad.train.loop import Fitted, run
-from natgrad.train.profile import Evaluated, climbing
-from natgrad.train.rules import Rule
-from natgrad.triangular import (
+from natgrad.linalg._triangular import (
     Matrix,
     Vector,
     eye_like,
@@ -40,6 +36,10 @@ from natgrad.triangular import (
     lower_of_product,
     mirrored,
 )
+from natgrad.train._constants import NONE, Constants
+from natgrad.train._loop import Fitted, run
+from natgrad.train._profile import Evaluated, climbing
+from natgrad.train._rules import Rule
 
 
 __all__ = ["Hyperparameters", "evidence", "fit", "inducing_inputs", "solved"]

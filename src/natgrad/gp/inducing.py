@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from natgrad.errors import InputError, InputWarning
-from natgrad.gp.foreign import as_kernel
+from natgrad.gp._interop import as_kernel
 
 
 __all__ = ["greedy", "k_means", "random"]

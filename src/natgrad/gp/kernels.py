@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from natgrad.errors import InputError
-from natgrad.gp.distances import (
+from natgrad.gp._distances import (
     Gram,
     Others,
     Rows,
@@ -21,7 +21,7 @@ from natgrad.gp.distances import (
     matern52,
     squared_distance,
 )
-from natgrad.gp.parameters import Numbers, as_logs, check_columns
+from natgrad.gp._parameters import Numbers, as_logs, check_columns
 
 
 class AbstractKernel(eqx.Module):

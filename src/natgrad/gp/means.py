@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from natgrad.errors import InputError
-from natgrad.gp.parameters import Numbers, as_floats
+from natgrad.gp._parameters import Numbers, as_floats
 
 
 Rows = Float[Array, "N D"]

@@ -1,9 +1,9 @@
 """Pictures of estimators: each function takes Matplotlib's Axes and returns them."""
 
-from natgrad.plot.checks import (
+from natgrad.plot._checks import (
     calibration as calibration,
     predicted as predicted,
     residuals as residuals,
 )
-from natgrad.plot.fields import boundary as boundary, fit as fit
-from natgrad.plot.insides import history as history, relevance as relevance
+from natgrad.plot._fields import boundary as boundary, fit as fit
+from natgrad.plot._insides import history as history, relevance as relevance

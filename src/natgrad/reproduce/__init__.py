@@ -169,7 +169,7 @@ def _end(is_quick: bool) -> str:
 
 
 def _write(path: Path, text: str) -> Path:
-    from natgrad.data import tables
+    from natgrad.data import _tables as tables
 
     with tables.replacing(path) as draft:
         draft.write_text(text, "utf-8")

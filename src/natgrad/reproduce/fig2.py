@@ -16,7 +16,7 @@ import optax
 
 import natgrad
 from natgrad.families import gaussian
-from natgrad.gp.sparse import projected_elbo
+from natgrad.gp._sparse import projected_elbo
 from natgrad.linalg import Full, Log, Sqrt
 from natgrad.reproduce import style
 from natgrad.reproduce.problems import problem

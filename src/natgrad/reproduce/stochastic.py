@@ -13,11 +13,11 @@ import optax
 import natgrad
 from natgrad import gp
 from natgrad.data import Arrays, Batch
-from natgrad.gp.fit import default_rule
+from natgrad.gp._fit import default_rule
 from natgrad.reproduce.problems import Problem, problem
 from natgrad.reproduce.store import Columns, Config
 from natgrad.train import Rule, in_turn
-from natgrad.train.schedule import first_plan, planned, progress_of
+from natgrad.train._schedule import first_plan, planned, progress_of
 
 
 CHUNK = 2048
@@ -138,7 +138,7 @@ def trace(made: Problem, rule: Rule, told: Run) -> Columns:
 
 def _on_test_rows(model: Any, test: Batch) -> dict[str, float]:
     """The mean log density, and the share of wrong classes where there are some."""
-    predictor = gp.condition(model)
+    predictor = gp.predictor(model)
     found = {"test": float(np.mean(predictor.log_density(test.x, test.y)))}
     if isinstance(model.likelihood, gp.likelihoods.RobustMax):
         classes = predictor.probabilities(test.x).argmax(1)

@@ -43,7 +43,7 @@ class Store:
         """Adds a run; the file is replaced at once or not at all."""
         import pandas
 
-        from natgrad.data import tables
+        from natgrad.data import _tables as tables
 
         made = {"run": key(config), "took": round(took, 2), "versions": versions()}
         rows = pandas.DataFrame(columns).assign(**config, **made)
@@ -61,7 +61,7 @@ class Store:
     def _read(self) -> Any:
         import pandas
 
-        from natgrad.data import tables
+        from natgrad.data import _tables as tables
 
         if not self.path.is_file():
             return pandas.DataFrame({"run": []})

@@ -17,7 +17,7 @@ from jax.flatten_util import ravel_pytree
 
 import natgrad
 from natgrad import gp
-from natgrad.natural import double_vjp
+from natgrad._natural import double_vjp
 from natgrad.reproduce.fig2 import PARAMETERIZATIONS
 from natgrad.reproduce.problems import problem
 from natgrad.reproduce.store import Columns, Config, Store

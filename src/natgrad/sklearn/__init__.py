@@ -8,9 +8,9 @@ except ImportError as error:
         name="sklearn",
     ) from error
 
-from natgrad.sklearn.classifiers import (
+from natgrad.sklearn._classifiers import (
     GPClassifier as GPClassifier,
     GPOrdinal as GPOrdinal,
 )
-from natgrad.sklearn.loading import load as load
-from natgrad.sklearn.regressor import GPRegressor as GPRegressor
+from natgrad.sklearn._loading import load as load
+from natgrad.sklearn._regressor import GPRegressor as GPRegressor

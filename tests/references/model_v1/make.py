@@ -12,9 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from natgrad import gp
 from natgrad.families.gaussian import Canonical, Moments
-from natgrad.gp import SparseGP, condition, kernels, likelihoods, means
-from natgrad.gp.files import save
+from natgrad.gp import SparseGP, kernels, likelihoods, means
+from natgrad.gp._files import save
 from natgrad.linalg import Full, Log, Sqrt
 
 
@@ -65,7 +66,7 @@ def models() -> dict[str, SparseGP]:
 
 def predictions(model: SparseGP, x: np.ndarray) -> tuple[np.ndarray, ...]:
     """The latent functions, and the target."""
-    predictor = condition(model)
+    predictor = gp.predictor(model)
     if isinstance(model.likelihood, likelihoods.RobustMax):
         return *predictor.latent(x), predictor.probabilities(x)
     return *predictor.latent(x), *predictor.predict(x)

@@ -1,19 +1,19 @@
 """Likelihoods p(y | f), one row at a time."""
 
-from natgrad.gp.likelihoods.base import (
+from natgrad.gp.likelihoods._base import (
     AbstractLikelihood as AbstractLikelihood,
     AbstractMonteCarlo as AbstractMonteCarlo,
     AbstractNumerical as AbstractNumerical,
     AbstractQuadrature as AbstractQuadrature,
 )
-from natgrad.gp.likelihoods.continuous import (
+from natgrad.gp.likelihoods._continuous import (
     Beta as Beta,
     Gamma as Gamma,
     Gaussian as Gaussian,
     HeteroskedasticGaussian as HeteroskedasticGaussian,
     StudentT as StudentT,
 )
-from natgrad.gp.likelihoods.discrete import (
+from natgrad.gp.likelihoods._discrete import (
     AbstractEdges as AbstractEdges,
     Bernoulli as Bernoulli,
     FixedEdges as FixedEdges,
@@ -22,5 +22,8 @@ from natgrad.gp.likelihoods.discrete import (
     Ordinal as Ordinal,
     Poisson as Poisson,
 )
-from natgrad.gp.likelihoods.distribution import FromDistribution as FromDistribution
-from natgrad.gp.likelihoods.multiclass import RobustMax as RobustMax, Softmax as Softmax
+from natgrad.gp.likelihoods._distribution import FromDistribution as FromDistribution
+from natgrad.gp.likelihoods._multiclass import (
+    RobustMax as RobustMax,
+    Softmax as Softmax,
+)

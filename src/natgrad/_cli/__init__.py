@@ -1,0 +1,379 @@
+"""The command `natgrad`: arguments to calls.
+
+What a command needs is imported when it runs, so that help is there at once.
+"""
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from natgrad import distributed
+from natgrad._cli import common
+from natgrad._config import LIKELIHOODS, NULLS
+from natgrad.reproduce import NAMES
+
+
+DATA = click.Path(path_type=str)
+FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+def _with_debug(function: Callable[..., Any]) -> Callable[..., Any]:
+    """An option that is read where errors are told."""
+
+    @click.option("--debug", is_flag=True, help="Show where an error came from.")
+    @functools.wraps(function)
+    def inner(*args: Any, debug: bool, **options: Any) -> Any:
+        common.speak_in_lines(debug)
+        return function(*args, **options)
+
+    return inner
+
+
+json_option = click.option(
+    "--json", "is_json", is_flag=True, help="Give the result as JSON."
+)
+
+
+class InOrder(click.Group):
+    """Commands in the order they are written in: that of their use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group(
+    cls=InOrder,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    no_args_is_help=True,
+)
+@click.version_option(package_name="natgrad", message="natgrad %(version)s")
+def cli() -> None:
+    """Gaussian processes for tables, trained by natural gradients.
+
+    \b
+      natgrad train houses.csv --target price --out model
+      natgrad evaluate model others.csv
+      natgrad predict model new.csv --out predictions.csv
+    """
+
+
+@cli.command()
+@click.argument("table", metavar="[DATA]", type=DATA, required=False)
+@click.option("--data", type=DATA, help="The same as DATA.")
+@click.option("--target", help="The column to predict.")
+@click.option(
+    "--out",
+    type=FOLDER,
+    default="model",
+    show_default=True,
+    help="The folder for the model.",
+)
+@click.option(
+    "--inputs", metavar="A,B,...", help="The columns to predict from.  [all others]"
+)
+@click.option(
+    "--likelihood",
+    type=click.Choice(("auto", *LIKELIHOODS)),
+    metavar="NAME",
+    help=f"What the target is: auto, {', '.join(LIKELIHOODS)}.  [auto]",
+)
+@click.option(
+    "--nulls",
+    type=click.Choice(NULLS),
+    help="Refuse nulls, drop their rows, or fill in the mean.  [error]",
+)
+@click.option("--minutes", type=float, help="Stop after so many.")
+@click.option("--max-iter", metavar="N", help="Stop after so many steps.  [auto]")
+@click.option("--inducing", metavar="M", help="How many inducing points.  [auto]")
+@click.option("--kernel", help="How targets vary with inputs.  [matern52]")
+@click.option("--batch-size", metavar="N", help="Rows to a step.  [auto]")
+@click.option("--seed", type=int, help="What random numbers begin with.  [0]")
+@click.option("--config", type=DATA, help="A run.toml: all that is not given here.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Replace the model in the folder, once the new one is complete.",
+)
+@click.option(
+    "--resume",
+    "is_resumed",
+    is_flag=True,
+    help="Go on with the run in the folder, if there is one.",
+)
+@json_option
+@_with_debug
+def train(
+    table: str | None,
+    data: str | None,
+    out: Path,
+    config: str | None,
+    force: bool,
+    is_resumed: bool,
+    is_json: bool,
+    **given: Any,
+) -> int:
+    """Train a model on a table.
+
+    DATA is a file .parquet or .csv, the name of a data set, or a lake: a folder of
+    Parquet files or a pattern, such as 'lake/*.parquet', whose rows are read as they
+    are needed. Numbers are inputs as they are, strings are categories. The folder gets
+    model.natgrad, run.toml (how it was made, for --config) and history.jsonl. Ctrl-C
+    ends the training and keeps the model so far; `natgrad resume` continues it.
+
+    Started as several processes, by Slurm or by whatever sets NATGRAD_NUM_PROCESSES,
+    it trains on all of them.
+    """
+    data = table if data is None else data
+    if force and is_resumed:
+        raise click.UsageError("--force begins anew, and --resume goes on: give one")
+    given = {name: value for name, value in given.items() if value is not None}
+    if "inputs" in given:
+        names = given["inputs"].split(",")
+        given["inputs"] = tuple(name.strip() for name in names if name.strip())
+    for name in ("inducing", "max_iter", "batch_size"):
+        if given.get(name, "auto") == "auto":
+            continue
+        try:
+            given[name] = int(given[name])
+        except ValueError:
+            raise click.UsageError(
+                f"--{name.replace('_', '-')} is {given[name]!r}; it should be a "
+                "number, or auto"
+            ) from None
+    if data is not None:
+        given |= {"data": data, "sha256": None}
+    if config is None and "data" not in given:
+        raise click.UsageError("DATA is missing; or give --config run.toml")
+    if config is None and "target" not in given:
+        raise click.UsageError("--target is missing: which column is to be predicted?")
+
+    from natgrad import _config as runs
+
+    run = runs.Run(**given) if config is None else runs.read(config, **given)
+
+    from natgrad._cli.training import train
+
+    return train(run, out, force, is_resumed, is_json)
+
+
+@cli.command()
+@click.argument("folder", type=FOLDER)
+@json_option
+@_with_debug
+def resume(folder: Path, is_json: bool) -> int:
+    """Go on with a training that was interrupted."""
+    from natgrad._cli.training import resume
+
+    return resume(folder, is_json)
+
+
+@cli.command()
+@click.argument("model", type=DATA)
+@click.argument("data", type=DATA)
+@click.option(
+    "--out",
+    type=DATA,
+    required=True,
+    help=".parquet, .csv, or - for stdout; for a lake a folder.",
+)
+@click.option(
+    "--quantiles",
+    default="0.05,0.5,0.95",
+    show_default=True,
+    help="Levels between 0 and 1, for regression.",
+)
+@click.option("--keep", default="", metavar="A,B,...|all", help="Columns to copy over.")
+@json_option
+@_with_debug
+def predict(
+    model: str, data: str, out: str, quantiles: str, keep: str, is_json: bool
+) -> None:
+    """Predict each row of a table, or of a lake.
+
+    Regression gives mean, std and quantiles of the target; classification the class
+    and the probability of each. DATA is a file, or a lake of Parquet files: a folder,
+    an address, or a pattern such as 'lake/*.parquet'. A lake is predicted in parts,
+    shared among processes; those in the folder are not made again, so that after a
+    kill the same command goes on.
+    """
+    try:
+        levels = [float(level) for level in quantiles.split(",") if level.strip()]
+        is_good = all(0 < level < 1 for level in levels)
+    except ValueError:
+        levels, is_good = [], False
+    if not is_good:
+        raise click.UsageError(
+            f"--quantiles is {quantiles!r}; it should be numbers between 0 and 1, as "
+            "0.05,0.95"
+        )
+
+    from natgrad._cli import lakes, use
+    from natgrad._cli.folder import located
+    from natgrad.data._dataset import is_lake
+
+    is_file = Path(data).is_file()
+    module = lakes if not is_file and is_lake(located(data)) else use
+    module.predict(model, data, out, levels, keep, is_json)
+
+
+@cli.command()
+@click.argument("model", type=DATA)
+@click.argument("data", type=DATA)
+@json_option
+@_with_debug
+def evaluate(model: str, data: str, is_json: bool) -> None:
+    """Compare predictions with the targets of a table."""
+    from natgrad._cli.use import evaluate
+
+    evaluate(model, data, is_json)
+
+
+@cli.command()
+@click.argument("model", type=DATA)
+@click.argument("data", type=DATA)
+@click.option("--out", type=DATA, required=True, help="A folder, or a file .png.")
+@_with_debug
+def plot(model: str, data: str, out: str) -> None:
+    """Draw how a model learned, and how it predicts a table."""
+    from natgrad._cli.pictures import plot
+
+    plot(model, data, out)
+
+
+@cli.command()
+@click.argument("model", type=DATA)
+@click.argument("data", type=DATA)
+@click.option("--out", type=DATA, required=True, help="A file .html.")
+@_with_debug
+def report(model: str, data: str, out: str) -> None:
+    """Write one page of HTML: metrics, pictures, settings."""
+    from natgrad._cli.use import report
+
+    report(model, data, out)
+
+
+@cli.command()
+@click.argument("model", type=DATA)
+@json_option
+@_with_debug
+def info(model: str, is_json: bool) -> None:
+    """Say what a model is."""
+    from natgrad._cli.use import info
+
+    info(model, is_json)
+
+
+@cli.command()
+@click.argument("name", required=False)
+@click.option("--fetch", is_flag=True, help="Download it, unless it is there.")
+@click.option(
+    "--unverified", is_flag=True, help="Accept it without the checksum it should have."
+)
+@json_option
+@_with_debug
+def datasets(name: str | None, fetch: bool, unverified: bool, is_json: bool) -> None:
+    """List known data sets, say where one is, or download it.
+
+    They are looked for in the folder NATGRAD_DATA, or in one for caches. They come
+    from UCI, OpenML or Keras; or from NATGRAD_MIRROR, the address of a folder.
+    """
+    if fetch and name is None:
+        raise click.UsageError("NAME is missing: which data set is to be fetched?")
+
+    from natgrad._cli import sets
+
+    if fetch and name is not None:
+        sets.fetch(name, unverified)
+    sets.show(name, is_json)
+
+
+@cli.command()
+@click.argument("data", type=DATA, metavar="IN")
+@click.argument("out", type=FOLDER)
+@click.option(
+    "--rows-per-group",
+    type=click.IntRange(min=1),
+    default=50_000,
+    show_default=True,
+    help="Rows that are read at a time later on.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the order.")
+@click.option("--force", is_flag=True, help="Replace the table in the folder.")
+@json_option
+@_with_debug
+def shuffle(
+    data: str, out: Path, rows_per_group: int, seed: int, force: bool, is_json: bool
+) -> None:
+    """Put the rows of Parquet files in random order.
+
+    IN is a file, a folder, or a pattern in quotes, of any size; OUT is a folder, which
+    is there once all of it is. A table that is too large for memory is learned from
+    some row groups at a time, so they should be alike.
+    """
+    from natgrad._cli import shuffling
+
+    shuffling.shuffle(data, out, rows_per_group, seed, force, is_json)
+
+
+@cli.command()
+@click.argument("name", type=click.Choice(NAMES), metavar="NAME")
+@click.option("--quick", "is_quick", is_flag=True, help="A small form, in a minute.")
+@click.option(
+    "--out",
+    type=FOLDER,
+    default="paper",
+    show_default=True,
+    help="The folder for results and pictures.",
+)
+@_with_debug
+def reproduce(name: str, is_quick: bool, out: Path) -> None:
+    """Run an experiment of the paper, and draw its figure.
+
+    NAME is one of fig1 to fig7; text, for what the paper says without a figure;
+    claims, for what it claims beside what was found; or all. Runs that are in the
+    folder are not made again, so that after Ctrl-C the same command goes on.
+    """
+    from natgrad._cli import paper
+
+    paper.reproduce(name, out, is_quick)
+
+
+@cli.command()
+@json_option
+@_with_debug
+def doctor(is_json: bool) -> int:
+    """Say what is installed, and test it for some seconds."""
+    from natgrad._cli import checkup
+
+    found = checkup.examine(Path.cwd())
+    common.give(found, is_json, checkup.as_text(found))
+    return 0 if found["self_test"]["passed"] else 1
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Runs the command, and ends the process: 0 if all went well.
+
+    Else 1 for an error, 2 for a command that is not one, 130 after Ctrl-C, 143 after
+    SIGTERM; and of several processes 17 if another was lost, 18 if this one was stuck.
+    """
+    is_debug = "--debug" in (sys.argv if args is None else args)
+    try:
+        code = cli.main(args, prog_name="natgrad", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        common.say("interrupted")
+        code = 130
+    except BrokenPipeError:
+        common.leave_pipe()
+        code = 0
+    except Exception as error:
+        code = common.reported(error, is_debug)
+    if code:
+        distributed.leave(code)
+    sys.exit(code or 0)

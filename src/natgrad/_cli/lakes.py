@@ -1,0 +1,290 @@
+"""Predictions for a lake: each part of it in a file of its own, made once."""
+
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from natgrad._cli.common import give
+from natgrad._cli.folder import Opened, open_model, said_of
+from natgrad._cli.use import kept, predicted, predictions, say_nulls
+from natgrad.data import _tables as tables
+from natgrad.data._dataset import Lake, require_in
+from natgrad.data._tables import counted
+from natgrad.datasets._files import digest
+from natgrad.distributed import place
+from natgrad.errors import CheckpointError, InputError
+from natgrad.train._progress import Rows
+
+
+NOTE = "natgrad.json"
+"""The file that says what a folder of predictions is of."""
+
+PART = 1_000_000
+"""How many rows a part has at most, if its row groups have no more."""
+
+SLICE = 2**16
+"""How many rows are at hand at a time, and in a row group of predictions."""
+
+
+class Part(NamedTuple):
+    """Row groups of one file that follow each other, and the file they become."""
+
+    name: str
+    places: list[int]
+    rows: int
+
+
+class Task(NamedTuple):
+    """What is predicted, from what, and with which columns beside it."""
+
+    model: Opened
+    lake: Lake
+    keep: list[str]
+    levels: list[float]
+
+    @property
+    def columns(self) -> list[str]:
+        return [*self.keep, *predicted(self.model, self.levels)]
+
+    def note(self) -> dict[str, Any]:
+        """All that the predictions depend on, in values that JSON has."""
+        return {
+            "model": digest(self.model.path),
+            "lake": self.lake.fingerprint(),
+            "keep": self.keep,
+            "quantiles": [] if self.model.is_classifier else self.levels,
+            "rows": self.lake.total,
+            "rows_per_part": PART,
+        }
+
+
+def predict(
+    model: str, data: str, out: str, levels: list[float], keep: str, is_json: bool
+) -> None:
+    """Writes predictions for this process's parts of a lake, but for those there."""
+    folder = _checked(out, data)
+    opened, lake = open_model(model), Lake(data)
+    require_in(lake.paths[0], lake.names, opened.schema.names)
+    task = Task(opened, lake, kept(keep, lake.names, opened, levels), levels)
+    parts = cut(lake)
+    mark = _marked(folder, task.note())
+    process, processes = place()
+    mine = parts[process::processes]
+    is_done = np.array([_is_done(folder / part.name, mark) for part in mine], bool)
+    done, left = ([*itertools.compress(mine, which)] for which in (is_done, ~is_done))
+    _tidy(folder, left)
+    with Rows(_rows(mine), _rows(done)) as bar:
+        nulls = sum(_write(folder, part, task, mark, bar) for part in left)
+    say_nulls(nulls)
+    there = set(os.listdir(folder))
+    missing = sum(part.name not in there for part in parts)
+    given = {
+        "out": out,
+        "process": process,
+        "processes": processes,
+        "rows_written": _rows(left),
+        "parts_written": len(left),
+        "rows_found": _rows(done),
+        "parts_found": len(done),
+        "rows": lake.total,
+        "parts": len(parts),
+        "missing": missing,
+        "is_complete": not missing,
+        "columns": task.columns,
+    }
+    give(given, is_json, _said(given))
+
+
+def cut(lake: Lake) -> list[Part]:
+    """The parts of a lake: what they are depends on its row groups alone."""
+    runs: list[list[int]] = []
+    rows = 0
+    for here in map(int, np.flatnonzero(lake.rows)):
+        size = int(lake.rows[here])
+        is_other = not runs or lake.files[here] != lake.files[runs[-1][-1]]
+        if is_other or rows + size > PART:
+            runs.append([])
+            rows = 0
+        runs[-1].append(here)
+        rows += size
+    stems = [Path(lake.paths[lake.files[run[0]]]).stem[:50] for run in runs]
+    return [
+        Part(f"part-{number:05}-{stem}.parquet", run, int(lake.rows[run].sum()))
+        for number, (stem, run) in enumerate(zip(stems, runs, strict=True))
+    ]
+
+
+def _checked(out: str, data: str) -> Path:
+    """The folder for predictions of a lake."""
+    if out == "-" or Path(out).suffix.lower() in (".parquet", ".csv"):
+        raise InputError(
+            f"--out is {out}, and DATA is a lake; its predictions are many files: "
+            "give a folder for them"
+        )
+    if "://" in out:
+        raise InputError(
+            f"--out is {out}; it should be a folder that is mounted here: write there, "
+            "and copy it"
+        )
+    folder = Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--out is {out}, which is a file; it should be a folder")
+    if Path(data).is_dir() and folder.resolve().is_relative_to(Path(data).resolve()):
+        raise InputError(
+            f"--out is {out}, in the folder {data}, all of which is DATA; predictions "
+            "should be outside of it"
+        )
+    return folder
+
+
+def _marked(folder: Path, note: dict[str, Any]) -> bytes:
+    """Writes what the folder is of, unless it is there, and must be the same.
+
+    Its hash is in each part, so that none is taken for what it is not.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path, text = folder / NOTE, json.dumps(note, indent=2) + "\n"
+    names = [name for name in os.listdir(folder) if name[:1] != "."]
+    if names and NOTE not in names:
+        raise InputError(
+            f"{folder} has no {NOTE}, but {sorted(names)[0]}; predictions should go "
+            "to a new folder, or on in one that they were begun in"
+        )
+    if not names:
+        # Processes that begin together write the same, each in one go.
+        with tables.replacing(path) as draft:
+            draft.write_text(text, "utf-8")
+    try:
+        found = json.loads(path.read_text("utf-8"))
+        unlike = [key for key in note if found[key] != note[key]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path} cannot be read ({error!r:.60}); give a new folder"
+        ) from error
+    if unlike:
+        raise InputError(
+            f"{folder} has predictions that were begun otherwise: "
+            + ", ".join(
+                f"{key} was {_short(found[key])} and is {_short(note[key])}"
+                for key in unlike
+            )
+            + "; give the same command, or a new folder"
+        )
+    return hashlib.sha256(text.encode()).hexdigest().encode()
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(str, value)) or "none"
+    return str(value)[:12]
+
+
+def _is_done(path: Path, mark: bytes) -> bool:
+    """Whether a part is there, whole, and of this command."""
+    from pyarrow import ArrowException, parquet
+
+    if not path.exists():
+        return False
+    try:
+        found = parquet.read_metadata(path).metadata or {}
+    except (ArrowException, OSError):
+        return False
+    return found.get(b"natgrad") == mark
+
+
+def _tidy(folder: Path, parts: list[Part]) -> None:
+    """Removes what writers of these parts left behind that were killed."""
+    ours = {part.name for part in parts}
+    for name in os.listdir(folder):
+        # As `replacing` calls them: a dot, the name, something random and an ending.
+        of = name.removesuffix(".tmp").rpartition(".")[0]
+        if of[:1] == "." and of[1:] in ours:
+            (folder / name).unlink(missing_ok=True)
+
+
+def _write(folder: Path, part: Part, task: Task, mark: bytes, bar: Rows) -> int:
+    """Predicts a part into its file; how many of its rows have a null."""
+    from pyarrow import parquet
+
+    nulls = 0
+    try:
+        with tables.replacing(folder / part.name) as draft:
+            answers = _answers(part, task)
+            first = next(answers)
+            schema = first.schema.with_metadata({b"natgrad": mark})
+            # Numbers that hardly repeat are larger with a dictionary, and take longer.
+            texts = [field.name for field in schema if tables.is_text(field.type)]
+            options: Any = {"write_page_checksum": True, "use_dictionary": texts}
+            with parquet.ParquetWriter(draft, schema, **options) as writer:
+                for answer in itertools.chain([first], answers):
+                    writer.write_table(answer)
+                    nulls += answer[-1].null_count
+                    bar.add(len(answer))
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"{error}; parts that are complete are kept: once it can be written, the "
+            "same command goes on"
+        ) from error
+    return nulls
+
+
+def _answers(part: Part, task: Task) -> Iterator[Any]:
+    """What is written of a part, slice by slice."""
+    import pyarrow as arrow
+
+    schema = task.model.schema
+    for pieces in _slices(part, task):
+        encoded = []
+        for where, piece in pieces:
+            with said_of(where):
+                encoded.append(schema.encode(piece))
+        x = np.concatenate([some.x[some.is_whole] for some in encoded])
+        is_whole = np.concatenate([some.is_whole for some in encoded])
+        table = arrow.concat_tables([piece.select(task.keep) for _, piece in pieces])
+        columns = {name: table[name] for name in task.keep}
+        yield arrow.table(columns | predictions(task.model, x, is_whole, task.levels))
+
+
+def _slices(part: Part, task: Task) -> Iterator[list[tuple[str, Any]]]:
+    """The rows of a part, so many at a time, in pieces that are of one row group."""
+    wanted = list(dict.fromkeys([*task.keep, *task.model.schema.names]))
+    pieces, room = [], SLICE
+    for here in part.places:
+        table, start = task.lake.read(here, wanted), 0
+        while start < len(table):
+            piece = table.slice(start, room)
+            after = f" from row {start:,}" if start else ""
+            pieces.append((task.lake.where(here) + after, piece))
+            start, room = start + len(piece), room - len(piece)
+            if not room:
+                yield pieces
+                pieces, room = [], SLICE
+    if pieces:
+        yield pieces
+
+
+def _rows(parts: list[Part]) -> int:
+    return sum(part.rows for part in parts)
+
+
+def _said(given: dict[str, Any]) -> str:
+    out, parts = given["out"], counted(given["parts"], "part")
+    who = ""
+    if given["processes"] > 1:
+        who = f"process {given['process']} of {given['processes']}: "
+    text = f"{who}wrote {given['rows_written']:,} rows in "
+    text += counted(given["parts_written"], "part")
+    if given["parts_found"]:
+        found = counted(given["parts_found"], "part")
+        text += f", and found {given['rows_found']:,} in {found} done"
+    if given["missing"]:
+        text += f"\n{out} lacks {given['missing']:,} of {parts}: those are of others"
+        return text
+    columns = ", ".join(given["columns"])
+    return f"{text}\n{out} is complete: {given['rows']:,} rows of {columns} in {parts}"

@@ -1,0 +1,1 @@
+"""Programs of JAX as NumPy source and as ONNX graphs."""

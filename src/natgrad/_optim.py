@@ -1,0 +1,229 @@
+"""Optimizers for trees that contain distributions, as compositions of Optax."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int
+
+from natgrad._natural import map_distributions, natural_gradient
+from natgrad.families._base import AbstractDistribution, is_distribution
+
+
+class NaturalState(NamedTuple):
+    """How many steps were taken, and how many of them were not finite.
+
+    A step that is too long for its loss leaves the family, and the parameters are NaN
+    from then on. Check `not_finite` where nothing else does; `natgrad.fit` refuses such
+    steps, and `stay_inside` and `guarded_ngd` shorten them.
+    """
+
+    steps: Int[Array, ""]
+    not_finite: Int[Array, ""]
+
+
+def ngd(learning_rate: optax.ScalarOrSchedule) -> optax.GradientTransformation:
+    """Natural gradient descent.
+
+    The step is dimensionless when the loss is in nats: one of size 1 solves a conjugate
+    model in natural parameters. Leaves that belong to no distribution are left still;
+    `split` gives them an optimizer of their own.
+    """
+
+    def change(q: AbstractDistribution, grad: Any, size: Array) -> Any:
+        return jax.tree.map(lambda u: -size * u, natural_gradient(q, grad))
+
+    return _natural_steps("ngd", learning_rate, change)
+
+
+def mirror_descent(
+    learning_rate: optax.ScalarOrSchedule,
+) -> optax.GradientTransformation:
+    """Natural gradient descent in θ itself, whatever coordinates are stored.
+
+    `ngd` adds the natural gradient to the coordinates, and its path depends on them
+    beyond first order. This one takes the step θ − size · ∂L/∂η, which is the same
+    distribution in all coordinates and solves a conjugate model with size 1 in any. A
+    step too long for a loss that is not conjugate can leave the family, and is then not
+    finite: `guarded_ngd` takes the same steps with a test. Leaves that belong to no
+    distribution are left still.
+    """
+
+    def change(q: AbstractDistribution, grad: Any, size: Array) -> Any:
+        return jax.tree.map(jnp.subtract, q.path(grad)(size), q)
+
+    return _natural_steps("mirror_descent", learning_rate, change)
+
+
+def _natural_steps(
+    name: str,
+    learning_rate: optax.ScalarOrSchedule,
+    change: Callable[[Any, Any, Array], Any],
+) -> optax.GradientTransformation:
+    """Moves each distribution by change(q, gradient, size)."""
+
+    def init(params: Any) -> NaturalState:
+        return NaturalState(jnp.zeros((), int), jnp.zeros((), int))
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        if params is None:
+            raise ValueError(
+                f"{name} needs the parameters: call update(grads, state, params)"
+            )
+        size = learning_rate(state.steps) if callable(learning_rate) else learning_rate
+
+        def moved(q: AbstractDistribution, grad: Any, _: Any) -> Any:
+            return change(q, grad, jnp.asarray(size, jax.tree.leaves(q)[0].dtype))
+
+        still = jax.tree.map(jnp.zeros_like, params)
+        moves = map_distributions(moved, params, updates, still)
+        finite = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(moves)]
+        is_lost = ~jnp.stack([*finite, jnp.ones((), bool)]).all()
+        lost = state.not_finite + is_lost.astype(int)
+        return moves, NaturalState(state.steps + 1, lost)
+
+    return optax.GradientTransformation(init, update)
+
+
+def log_linear(initial: float, final: float, steps: int) -> optax.Schedule:
+    """The paper's schedule: log-linear from `initial` to `final`, then constant."""
+    return optax.exponential_decay(initial, steps, final / initial, end_value=final)
+
+
+def annealing(progress: Any) -> Float[Array, ""]:
+    """Half a cosine, from 1 at the beginning of a run to 0 at its end."""
+    return (1 + jnp.cos(jnp.pi * jnp.clip(jnp.asarray(progress), 0, 1))) / 2
+
+
+def annealed(
+    tx: optax.GradientTransformation, learning_rate: float
+) -> optax.GradientTransformationExtraArgs:
+    """Scales the updates of `tx`, such as `optax.scale_by_adam`, by a falling rate.
+
+    It falls from `learning_rate` as half a cosine in `progress`, the part of the run
+    that is over, which `update` is told: so a run of any length, in steps or in
+    minutes, ends at rest.
+    """
+    inner = optax.with_extra_args_support(tx)
+
+    def update(
+        updates: Any, state: Any, params: Any = None, **extra: Any
+    ) -> tuple[Any, Any]:
+        if "progress" not in extra:
+            raise ValueError(
+                "annealed needs to know how much of the run is over: call "
+                "update(grads, state, params, progress=progress)"
+            )
+        scale = -learning_rate * annealing(extra["progress"])
+        updates, state = inner.update(updates, state, params, **extra)
+        return jax.tree.map(lambda u: scale.astype(u.dtype) * u, updates), state
+
+    return optax.GradientTransformationExtraArgs(inner.init, update)
+
+
+class SplitState(NamedTuple):
+    """The states of the two optimizers of `split`."""
+
+    distributions: optax.OptState
+    hyperparameters: optax.OptState
+
+
+def split(
+    distributions: optax.GradientTransformation,
+    hyperparameters: optax.GradientTransformation,
+) -> optax.GradientTransformationExtraArgs:
+    """One optimizer for the distributions in a tree and another for all else.
+
+    Each sees its own part, and `value_fn`, if given, still takes the whole tree.
+    """
+    ours = optax.with_extra_args_support(distributions)
+    theirs = optax.with_extra_args_support(hyperparameters)
+
+    def init(params: Any) -> SplitState:
+        kept, rest = _parts(params, params)
+        return SplitState(ours.init(kept), theirs.init(rest))
+
+    def update(
+        updates: Any, state: Any, params: Any = None, **extra: Any
+    ) -> tuple[Any, SplitState]:
+        if params is None:
+            raise ValueError(
+                "a tree with distributions is split by its parameters: "
+                "call update(grads, state, params)"
+            )
+        kept, rest = _parts(params, params)
+        kept_updates, rest_updates = _parts(params, updates)
+        if extra.get("grad") is not None:
+            kept_grad, rest_grad = _parts(params, extra["grad"])
+        else:
+            kept_grad, rest_grad = kept_updates, rest_updates
+        value_fn = extra.get("value_fn")
+        if value_fn is not None:
+            whole = bound(value_fn, extra)
+            kept_fn = lambda kept: whole(_joined(params, kept, rest))
+            rest_fn = lambda rest: whole(_joined(params, kept, rest))
+        else:
+            kept_fn = rest_fn = None
+        ours_extra = {**extra, "grad": kept_grad, "value_fn": kept_fn, "rest": rest}
+        theirs_extra = {**extra, "grad": rest_grad, "value_fn": rest_fn}
+        kept_updates, ours_state = ours.update(
+            kept_updates, state.distributions, kept, **ours_extra
+        )
+        rest_updates, theirs_state = theirs.update(
+            rest_updates, state.hyperparameters, rest, **theirs_extra
+        )
+        return (
+            _joined(params, kept_updates, rest_updates),
+            SplitState(ours_state, theirs_state),
+        )
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def on_distributions(
+    tx: optax.GradientTransformation,
+) -> optax.GradientTransformationExtraArgs:
+    """Applies `tx` to the distributions in a tree and leaves the rest still."""
+    return split(tx, _still())
+
+
+def on_hyperparameters(
+    tx: optax.GradientTransformation,
+) -> optax.GradientTransformationExtraArgs:
+    """Applies `tx` to all but the distributions in a tree and leaves those still."""
+    return split(_still(), tx)
+
+
+def bound(value_fn: Callable[..., Any], extra: dict[str, Any]) -> Callable[[Any], Any]:
+    """`value_fn` of the parameters alone, its other arguments taken from `extra`.
+
+    Optax's line searches do the same, so that a batch can be an argument of `update`.
+    """
+    names = list(inspect.signature(value_fn).parameters)[1:]
+    arguments = {name: extra[name] for name in names if name in extra}
+    return lambda params: value_fn(params, **arguments)
+
+
+def _still() -> optax.GradientTransformation:
+    # Like the parameters, not the updates: those may hold slopes of another shape.
+    return optax.stateless(lambda _, params: jax.tree.map(jnp.zeros_like, params))
+
+
+def _parts(params: Any, tree: Any) -> tuple[Any, Any]:
+    """The part of a tree at the distributions of `params`, and the rest of it."""
+
+    def part(wanted: bool) -> Any:
+        keep = lambda node, leaf: (
+            leaf if is_distribution(node) == wanted else optax.MaskedNode()
+        )
+        return jax.tree.map(keep, params, tree, is_leaf=is_distribution)
+
+    return part(True), part(False)
+
+
+def _joined(params: Any, kept: Any, rest: Any) -> Any:
+    choose = lambda node, ours, theirs: ours if is_distribution(node) else theirs
+    return jax.tree.map(choose, params, kept, rest, is_leaf=is_distribution)

@@ -1,0 +1,1 @@
+"""What natgrad asks of the process it runs in: compiler, threads, caches, devices."""

@@ -1,0 +1,359 @@
+"""Where batches come from: the batches of a step are a function of (seed, step)."""
+
+import copy
+import hashlib
+import itertools
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import numpy as np
+
+from natgrad.data._batch import Batch
+from natgrad.data._columns import dates, require
+from natgrad.data._frames import require_numbers
+from natgrad.errors import InputError, InputWarning
+
+
+FINGERPRINTED = 2**16
+"""How many rows stand for a table when it is compared with another."""
+
+
+FILLED = 64
+"""Batches of many rows are multiples of so many, where they are filled up."""
+
+
+@runtime_checkable
+class Batches(Protocol):
+    """A source of batches, all of one shape, that can begin at any step."""
+
+    @property
+    def fraction(self) -> float | None:
+        """The part of the data that a batch holds, if it is known."""
+        ...
+
+    @property
+    def num_data(self) -> float | None:
+        """How much all rows count together, if it is known."""
+        ...
+
+    def take(self, step: int, number: int) -> Any:
+        """The batches of `number` steps from `step` on, stacked; fewer at the end."""
+        ...
+
+
+class Arrays:
+    """Batches of columns in memory, in the order of one shuffled pass after another.
+
+    Passes follow each other without a gap, so no batch is short and every row is seen
+    as often as any other. A table of at most `batch_size` rows is one batch, always.
+    """
+
+    def __init__(self, columns: Any, batch_size: int = 256, seed: int = 0):
+        self.columns = jax.tree.map(np.asarray, columns)
+        if not isinstance(batch_size, int | np.integer) or batch_size < 1:
+            raise InputError(
+                f"batch_size is {batch_size!r}; a batch should have at least one row"
+            )
+        leaves = jax.tree.leaves(self.columns)
+        if not all(leaf.ndim for leaf in leaves):
+            raise InputError(
+                f"the data is {_shown(columns)}; it should be arrays with a row for "
+                "each datum, such as (x, y)"
+            )
+        lengths = {len(leaf) for leaf in leaves}
+        if len(lengths) != 1 or not min(lengths):
+            counts = [len(leaf) for leaf in leaves]
+            raise InputError(
+                f"the columns have {sorted(lengths)} rows (in their order {counts}); "
+                "they should all have equally many, at least one"
+            )
+        self.total, self.seed = lengths.pop(), seed
+        self.batch_size = min(batch_size, self.total)
+        self._passes: dict[int, np.ndarray] = {}
+        self._mine = slice(None)
+
+    @property
+    def fraction(self) -> float:
+        """The part of the data that a batch holds."""
+        return self.batch_size / self.total
+
+    @property
+    def num_data(self) -> float:
+        """How much all rows count together."""
+        weight = getattr(self.columns, "weight", None)
+        return float(self.total if weight is None else weight.sum())
+
+    def take(self, step: int, number: int) -> Any:
+        """The batches of `number` steps from `step` on, stacked."""
+        places = self.places(step, number)
+        return jax.tree.map(lambda column: column.take(places, axis=0), self.columns)
+
+    def places(self, step: int, number: int) -> np.ndarray:
+        """Which rows the batches hold, [number, rows]."""
+        if self.batch_size == self.total:
+            every = np.broadcast_to(np.arange(self.total), (number, self.total))
+            return every[:, self._mine]
+        begin, end = step * self.batch_size, (step + number) * self.batch_size
+        first, last = begin // self.total, (end - 1) // self.total
+        passes = [self._pass(number) for number in range(first, last + 1)]
+        offset = first * self.total
+        places = np.concatenate(passes)[begin - offset : end - offset]
+        return places.reshape(number, -1)[:, self._mine]
+
+    def share(self, process: int, processes: int) -> "Arrays":
+        """The same batches, of which only the rows of one of several processes."""
+        check_share(process, processes)
+        if self.batch_size % processes:
+            near = max(1, self.batch_size // processes) * processes
+            raise InputError(
+                f"batches of {self.batch_size} rows cannot be shared equally by "
+                f"{processes} processes; use batch_size={near}"
+            )
+        shared, each = copy.copy(self), self.batch_size // processes
+        shared._mine = slice(process * each, (process + 1) * each)
+        return shared
+
+    def fingerprint(self) -> str:
+        """The SHA-256 of the columns, or of some of their rows if they are many."""
+        digest = hashlib.sha256()
+        stride = max(1, self.total // FINGERPRINTED)
+        for leaf in jax.tree.leaves(self.columns):
+            digest.update(f"{leaf.dtype}{leaf.shape}".encode())
+            digest.update(np.ascontiguousarray(leaf[::stride]).tobytes())
+        return digest.hexdigest()
+
+    def _pass(self, number: int) -> np.ndarray:
+        if number not in self._passes:
+            kept = {key: self._passes[key] for key in self._passes if key == number - 1}
+            generator = np.random.Generator(np.random.Philox(key=[self.seed, number]))
+            self._passes = {**kept, number: generator.permutation(self.total)}
+        return self._passes[number]
+
+
+class Sample(Arrays):
+    """Batches whose weighted sums are, on average, those of the whole table.
+
+    So the number of rows is no part of what is compiled for them. A table of one batch
+    is filled up to one of few sizes.
+    """
+
+    def __init__(self, columns: Batch, batch_size: int = 256, seed: int = 0):
+        if len(columns.y) <= batch_size:
+            columns = filled(columns)
+            batch_size = len(columns.y)
+        super().__init__(_weighted(columns), batch_size, seed)
+        x, y, weight = map(np.asarray, self.columns)
+        self.known = float(weight.sum())
+        self.columns = Batch(x, y, weight / self.fraction)
+
+    @property
+    def num_data(self) -> float:
+        return self.known
+
+
+def filled(batch: Batch) -> Batch:
+    """Rows of weight 0 up to a power of two, so that few sizes are compiled.
+
+    Or up to one more of `FILLED`, where a power of two would be much more work.
+    """
+    x, y, weight = map(np.asarray, _weighted(batch))
+    size = len(y)
+    short = max(16, 2 ** int(np.ceil(np.log2(size)))) - size
+    short = short if size <= 4 * FILLED else -size % FILLED
+    # A row that is there is repeated: a likelihood may be infinite at 0.
+    fill = lambda column: np.concatenate([column, column[:1].repeat(short, axis=0)])
+    return Batch(fill(x), fill(y), np.append(weight, np.zeros(short, weight.dtype)))
+
+
+class Iterated:
+    """Batches of any iterable, begun again whenever it ends, if it can be.
+
+    To go on at a step, those before it are drawn again and dropped. A `Batch` with
+    fewer rows than the first is filled up with rows of weight 0.
+    """
+
+    def __init__(self, batches: Iterable[Any], num_data: int | float | None = None):
+        self.batches, self.num_data = batches, num_data
+        self.batch_size: int | None = None
+        self._step, self._iterator = 0, self._endless()
+        first = next(self._iterator, None)
+        if first is None:
+            raise InputError("the batches are empty; there should be at least one")
+        self.first = first
+        self._iterator = itertools.chain([first], self._iterator)
+
+    @property
+    def fraction(self) -> float | None:
+        """The part of the data that a batch holds, if it is known."""
+        if self.num_data is None:
+            return None
+        return min(1.0, _rows(self.first) / self.num_data)
+
+    def take(self, step: int, number: int) -> Any:
+        """The batches of `number` steps from `step` on, stacked; fewer at the end."""
+        if step < self._step:
+            self._step, self._iterator = 0, self._endless()
+        skipped = step - self._step
+        drawn = list(itertools.islice(self._iterator, skipped, skipped + number))
+        self._step = step + len(drawn)
+        if not drawn:
+            return None
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *drawn)
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether it can be begun again, which a generator cannot."""
+        return iter(self.batches) is not self.batches
+
+    def _endless(self) -> Iterator[Any]:
+        """Pass after pass; a generator can be passed through but once."""
+        while True:
+            is_empty = True
+            for batch in self.batches:
+                full = self._filled(as_batch(batch))
+                if full is not None:
+                    is_empty = False
+                    yield full
+            if is_empty or not self.is_repeatable:
+                return
+
+    def _filled(self, batch: Any) -> Any:
+        """A batch of the common size."""
+        size = _rows(batch)
+        rows = self.batch_size = self.batch_size or size
+        if size == rows:
+            return batch if not isinstance(batch, Batch) else _weighted(batch)
+        if size > rows:
+            raise InputError(
+                f"a batch has {size} rows, and the first had {rows}; none should "
+                "have more than the first"
+            )
+        if not isinstance(batch, Batch):
+            warnings.warn(
+                f"a batch of {size} rows was left out, as the first had {rows}; "
+                "give natgrad.data.Batch(x, y), which can be filled up",
+                InputWarning,
+                stacklevel=2,
+            )
+            return None
+        # A row that is there is repeated: a likelihood may be infinite at 0.
+        fill = lambda leaf: np.concatenate(
+            [leaf, np.repeat(leaf[-1:], rows - size, axis=0)]
+        )
+        x, y, weight = map(fill, _weighted(batch))
+        weight[size:] = 0
+        return Batch(x, y, weight)
+
+
+def as_batch(data: Any) -> Any:
+    """A pair or a triple of arrays, frames or columns as a `Batch`; others as is."""
+    if isinstance(data, tuple | list) and len(data) in (2, 3):
+        x, y, *weight = map(as_array, data)
+        x = x[:, None] if x.ndim == 1 else x
+        flat = lambda a: a[:, 0] if a.ndim == 2 and a.shape[1] == 1 else a
+        weights = (flat(w).astype(x.dtype) for w in weight if w is not None)
+        return Batch(x, flat(y), *weights)
+    return jax.tree.map(np.asarray, data)
+
+
+def as_array(column: Any) -> Any:
+    """Columns of numbers, of NumPy, JAX, pandas, polars or Arrow, as an array."""
+    if column is None:
+        return None
+    require_numbers(column)
+    if hasattr(column, "column_names"):  # an Arrow table
+        return np.stack([column[name].to_numpy() for name in column.column_names], -1)
+    if hasattr(column, "to_numpy"):
+        return np.asarray(column.to_numpy())
+    try:
+        return np.asarray(column)
+    except ValueError as error:
+        raise InputError(
+            f"{_shown(column)} cannot be an array: {error}; its rows should be equally "
+            "long"
+        ) from error
+
+
+def table(frame: Any, target: str, weight: str | None = None) -> Batch:
+    """The columns of a frame of pandas, polars or Arrow; all others are inputs.
+
+    Whatever else gives a stream of Arrow is read to its end, as a relation of DuckDB.
+    """
+    if hasattr(frame, "__arrow_c_stream__") and not hasattr(frame, "to_numpy"):
+        import pyarrow
+
+        frame = pyarrow.table(frame)
+    names = list(getattr(frame, "column_names", None) or frame.columns)
+    require(names, [name for name in (target, weight) if name is not None])
+    column = lambda name: np.asarray(frame[name].to_numpy())
+
+    def numbers(name: str) -> np.ndarray:
+        values = column(name)
+        if values.dtype.kind in "mM":
+            raise InputError(dates(f"column {name!r}", next(iter(values), None)))
+        try:
+            return values.astype(float)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"column {name!r} is not of numbers ({error}); drop it, or make "
+                "numbers of it"
+            ) from error
+
+    inputs = [name for name in names if name not in (target, weight)]
+    if not inputs:
+        raise InputError(f"the table has no column beside {target!r} to be an input")
+    x, y = np.stack([numbers(name) for name in inputs], -1), column(target)
+    return Batch(x, y) if weight is None else Batch(x, y, numbers(weight))
+
+
+def as_batches(data: Any, batch_size: int = 256, seed: int = 0) -> Batches:
+    """Batches of whatever was given: of columns in memory, or of an iterable of them.
+
+    A pair (x, y), a triple (x, y, weight) or any other tree of arrays is one table, cut
+    into batches of `batch_size`; anything else that can be iterated over gives batches.
+    """
+    if isinstance(data, Batches):
+        return data
+    if hasattr(data, "columns") or hasattr(data, "__arrow_c_stream__"):  # a frame
+        raise InputError(
+            f"the data is {_shown(data)}, and which column is the target is not "
+            "known: give natgrad.data.table(frame, target), or a pair (x, y)"
+        )
+    is_tree = isinstance(data, tuple | dict | np.ndarray | jax.Array)
+    if not is_tree and isinstance(data, Iterable):
+        return Iterated(data)
+    return Arrays(as_batch(data), batch_size, seed)
+
+
+def check_share(process: int, processes: int) -> None:
+    """Refuses to be a process that there is not."""
+    if not 0 <= process < processes:
+        raise InputError(
+            f"process is {process} of {processes}; it should be from 0 to "
+            f"{max(processes, 1) - 1}"
+        )
+
+
+def _rows(batch: Any) -> int:
+    leaves = jax.tree.leaves(batch)
+    if not leaves or not leaves[0].ndim:
+        raise InputError(
+            f"a batch is {_shown(batch)}; it should be arrays with a row for each "
+            "datum, such as (x, y)"
+        )
+    return len(leaves[0])
+
+
+def _shown(thing: Any) -> str:
+    """A thing by its class, or by itself if it is short."""
+    kind = type(thing)
+    return repr(thing) if kind in (str, int, float) else f"a {kind.__name__}"
+
+
+def _weighted(batch: Batch) -> Batch:
+    if batch.weight is not None:
+        return batch
+    dtype = np.result_type(batch.x, np.float32)
+    return Batch(batch.x, batch.y, np.ones(len(batch.y), dtype))

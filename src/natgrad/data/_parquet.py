@@ -1,0 +1,322 @@
+"""Batches of Parquet files that need not fit in memory."""
+
+import copy
+import hashlib
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from natgrad.data._batch import Batch
+from natgrad.data._batches import check_share
+from natgrad.data._columns import is_category
+from natgrad.data._dataset import Lake
+from natgrad.data._order import Plan, Pool
+from natgrad.data._reader import Reader, Rows, target_of
+from natgrad.data._tables import Number, Schema
+from natgrad.errors import InputError, InputWarning
+
+
+MOST_BYTES = 2**31
+"""How much memory all pools may take before it is said."""
+
+MOST_ROWS = 2**20
+"""How many rows a row group may have before it is said."""
+
+LOOKED_AT = 32
+"""How many row groups are looked at to see whether the table is sorted."""
+
+NOISIER = 2.0
+"""How much noisier than with independent rows a batch may be before it is said."""
+
+AHEAD = 1 / 4
+"""Which part of a pool may be left when the next is read."""
+
+
+class Filled(NamedTuple):
+    """A pool with its rows in memory, and the order they are given in."""
+
+    pool: Pool
+    rows: Rows
+    order: np.ndarray
+
+    def cut(self, begin: int, end: int) -> Rows:
+        """The rows from `begin` to `end` of the shard, or up to the end of the pool."""
+        places = self.order[begin - self.pool.begin : end - self.pool.begin]
+        x, y, is_whole = self.rows
+        is_whole = None if is_whole is None else is_whole.take(places)
+        return Rows(x.take(places, axis=0), y.take(places), is_whole)
+
+
+class Parquet:
+    """Batches of a table in Parquet, of which a few row groups at a time are in memory.
+
+    `data` is what `Lake` takes, or a lake. In each pass the row groups come in another
+    order, and `pool` of them are shuffled together in each of `shards`, which all give
+    equally many rows to a batch. The shards are fewer, by a power of two, where there
+    are fewer row groups. The batch of a step is a function of (seed, step) alone.
+
+    `inputs` are the columns to predict from, or else all but the target; strings among
+    them need a `schema`, which `scan` makes. From each batch `centre` is taken away,
+    and it is divided by `scale`; `encode` is a function of its targets, to make numbers
+    of labels or to scale them. A row with a null, where the schema drops such rows, is
+    there with weight 0; all others have the weight that makes sums over a batch those
+    of the table, on average. `whole` is how many rows have no null, if it is known.
+    """
+
+    def __init__(
+        self,
+        data: str | os.PathLike[str] | Sequence[Any] | Lake,
+        target: str,
+        inputs: Sequence[str] | None = None,
+        batch_size: int = 1024,
+        seed: int = 0,
+        *,
+        schema: Schema | None = None,
+        shards: int = 8,
+        pool: int = 4,
+        centre: Any = None,
+        scale: Any = None,
+        encode: Callable[[np.ndarray], np.ndarray] | None = None,
+        whole: int | None = None,
+        dtype: Any = np.float64,
+    ):
+        self.lake = data if isinstance(data, Lake) else Lake(data)
+        for name, value in {
+            "batch_size": batch_size,
+            "shards": shards,
+            "pool": pool,
+        }.items():
+            if not isinstance(value, int | np.integer) or value < 1:
+                raise InputError(f"{name} is {value!r}; it should be at least 1")
+        self.schema = schema or _plain(self.lake, target, inputs)
+        self.reader = Reader(self.lake, self.schema, target)
+        self.target, self.seed, self.pool = target, seed, int(pool)
+        self.total, self.whole = self.lake.total, whole
+        self.shards = _shards(self.lake, int(shards))
+        self.batch_size = min(int(batch_size), self.total // self.shards * self.shards)
+        if self.batch_size % self.shards:
+            near = max(1, round(self.batch_size / self.shards)) * self.shards
+            raise InputError(
+                f"batch_size is {batch_size}, which {self.shards} shards cannot give "
+                f"equally; use batch_size={near}, or other shards"
+            )
+        self.centre, self.scale, self.encode = centre, scale, encode
+        self.dtype = np.dtype(dtype)
+        self.plan = Plan(self.lake.rows, self.shards, self.batch_size, self.pool, seed)
+        self._mine = range(self.shards)
+        self._forget()
+        self._warn()
+
+    @property
+    def fraction(self) -> float:
+        """The part of the data that a batch holds."""
+        return self.batch_size / self.total
+
+    @property
+    def num_data(self) -> float:
+        """How much all rows count together."""
+        return float(self.total if self.whole is None else self.whole)
+
+    @property
+    def empty(self) -> Batch:
+        """A batch of no rows, which is otherwise as all of them are."""
+        y = np.zeros(0, str if self.reader.is_text else self.dtype)
+        y = y if self.encode is None else self.encode(y)
+        return Batch(np.zeros((0, self.reader.width), self.dtype), y)
+
+    def share(self, process: int, processes: int) -> "Parquet":
+        """The same batches, of which only the rows of one of several processes."""
+        check_share(process, processes)
+        if self.shards % processes:
+            raise InputError(
+                f"{self.shards} shards of {len(self.lake):,} row groups cannot be "
+                f"shared equally by {processes} processes; use shards={processes}, and "
+                f"where the row groups are too few, cut the table smaller: {REMEDY}"
+            )
+        shared, each = copy.copy(self), self.shards // processes
+        shared._mine = range(process * each, (process + 1) * each)
+        shared._forget()
+        return shared
+
+    def scaled(
+        self,
+        centre: Any,
+        scale: Any,
+        encode: Callable[[np.ndarray], np.ndarray] | None = None,
+    ) -> "Parquet":
+        """The same batches in other units."""
+        scaled = copy.copy(self)
+        scaled.centre, scaled.scale, scaled.encode = centre, scale, encode
+        scaled._forget()
+        return scaled
+
+    def take(self, step: int, number: int) -> Batch:
+        """The batches of `number` steps from `step` on, stacked."""
+        cut = self.plan.cut
+        begin, end = step * cut, (step + number) * cut
+        parts = [self._shard(shard, begin, end) for shard in self._mine]
+
+        def together(columns: list[np.ndarray], dtype: Any) -> np.ndarray:
+            """From [number · cut, ...] of each shard to [number, rows, ...]."""
+            each = [part.reshape(number, cut, *part.shape[1:]) for part in columns]
+            return np.concatenate(each, axis=1, dtype=dtype, casting="same_kind")
+
+        x = together([part.x for part in parts], self.dtype)
+        if self.centre is not None:
+            x -= self.centre
+        if self.scale is not None:
+            x /= self.scale
+        kind = None if self.reader.is_text else self.dtype
+        y = together([part.y for part in parts], kind)
+        y = y if self.encode is None else self.encode(y)
+        weight = np.full(y.shape[:2], self.total / self.batch_size, self.dtype)
+        if any(part.is_whole is not None for part in parts):
+            weight *= together([_marked(part) for part in parts], self.dtype)
+        return Batch(x, y, weight)
+
+    def fingerprint(self) -> str:
+        """The SHA-256 of the files' names and counts, the columns and the order."""
+        digest = hashlib.sha256(self.lake.fingerprint().encode())
+        order = (self.schema.to_dict(), self.target, self.shards, self.pool)
+        digest.update(repr(order).encode())
+        return digest.hexdigest()
+
+    def _shard(self, shard: int, begin: int, end: int) -> Rows:
+        """Rows of a shard, counted over all passes."""
+        pieces = []
+        while begin < end:
+            filled = self._pool(shard, begin)
+            pool = filled.pool
+            stop = min(end, pool.end)
+            if pool.end - stop <= AHEAD * (pool.end - pool.begin):
+                self._read_ahead(shard, pool.end)
+            pieces.append(filled.cut(begin, stop))
+            begin = stop
+        if len(pieces) == 1:
+            return pieces[0]
+        joined = lambda field: np.concatenate([field(piece) for piece in pieces])
+        is_all = all(piece.is_whole is None for piece in pieces)
+        return Rows(
+            joined(lambda piece: piece.x),
+            joined(lambda piece: piece.y),
+            None if is_all else joined(_marked),
+        )
+
+    def _pool(self, shard: int, place: int) -> Filled:
+        """The pool that has a row, which is in memory, on its way, or read now."""
+        held = self._held.get(shard)
+        if held is not None and held.pool.begin <= place < held.pool.end:
+            return held
+        del held  # so that there is room for the next
+        self._held.pop(shard, None)
+        ahead = self._ahead.pop(shard, None)
+        if ahead is not None and ahead[0] != place:
+            ahead[1].cancel()
+            ahead = None
+        if ahead is None:
+            self._held[shard] = self._read(self.plan.at(shard, place))
+        else:
+            self._held[shard] = ahead[1].result()
+        return self._held[shard]
+
+    def _read_ahead(self, shard: int, place: int) -> None:
+        if shard not in self._ahead:
+            if self._thread is None:
+                self._thread = ThreadPoolExecutor(1, "natgrad-read")
+            pool = self.plan.at(shard, place)
+            self._ahead[shard] = place, self._thread.submit(self._read, pool)
+
+    def _read(self, pool: Pool) -> Filled:
+        rows = self.reader.read(pool.pieces)
+        return Filled(pool, rows, self.plan.shuffled(pool).astype(np.int32))
+
+    def _forget(self) -> None:
+        self._held: dict[int, Filled] = {}
+        self._ahead: dict[int, tuple[int, Future[Filled]]] = {}
+        self._thread: ThreadPoolExecutor | None = None
+
+    def _warn(self) -> None:
+        """Says so if the table lies in a way that makes batches noisy or large."""
+        held = min(2 * self.shards * self.pool, len(self.lake))
+        width = self.reader.width * np.dtype(self.reader.dtype).itemsize + 12
+        size = float(np.sort(self.lake.rows)[-held:].sum()) * width
+        largest = int(self.lake.rows.max())
+        if size > MOST_BYTES or largest > MOST_ROWS:
+            warnings.warn(
+                f"the row groups have up to {largest:,} rows, and those in memory at a "
+                f"time take {size / 2**30:.1f} GB; cut the table smaller: {REMEDY}",
+                InputWarning,
+                stacklevel=3,
+            )
+        ratio = noise(self.lake, self.target, self.batch_size, self.shards * self.pool)
+        if ratio > NOISIER:
+            warnings.warn(
+                f"the table looks sorted: the mean target of a batch is {ratio:.1f} "
+                f"times noisier than that of rows at random; shuffle it once: {REMEDY}",
+                InputWarning,
+                stacklevel=3,
+            )
+
+
+REMEDY = "natgrad shuffle IN OUT"
+
+
+def noise(lake: Lake, target: str, rows: int, groups: int) -> float:
+    """How much noisier the mean target of a batch is than with independent rows.
+
+    It is √(1 + B/K · between/total), where a batch has B rows of K row groups: 1 is
+    best. The variances within and between groups are estimated from a few of them.
+    """
+    filled = np.flatnonzero(lake.rows)
+    groups = max(groups, int(rows / lake.rows[filled].mean()))
+    if groups >= len(filled):
+        return 1.0
+    places = np.linspace(0, len(filled) - 1, min(LOOKED_AT, len(filled)))
+    each = []
+    for place in filled[np.unique(places.round().astype(int))]:
+        y, is_there = target_of(lake.read(int(place), [target])[target], target)
+        if is_there.any():
+            each.append(y[is_there])
+    if len(each) < 2:
+        return 1.0
+    if each[0].dtype.kind == "U":
+        kinds = np.unique(np.concatenate(each))
+        each = [(y[:, None] == kinds).astype(float) for y in each]
+    means = np.array([y.mean(0, dtype=float) for y in each])
+    variances = np.array([y.var(0, dtype=float) for y in each])
+    sizes = np.array([len(y) for y in each])
+    within = np.average(variances, axis=0, weights=sizes).sum()
+    between = max(0.0, means.var(0, ddof=1).sum() - within * (1 / sizes).mean())
+    if not within + between > 0:
+        return 1.0
+    # Groups that are all there at once have nothing between them and the rest.
+    apart = between / (within + between) * (1 - groups / len(filled))
+    return float(np.sqrt(1 + rows / groups * apart))
+
+
+def _marked(rows: Rows) -> np.ndarray:
+    return np.ones(len(rows.y), bool) if rows.is_whole is None else rows.is_whole
+
+
+def _plain(lake: Lake, target: str, inputs: Sequence[str] | None) -> Schema:
+    """The schema of columns of numbers, for which nothing must be known."""
+    names = inputs or [name for name in lake.names if name != target]
+    for name in names:
+        if name in lake.names and is_category(lake.schema.field(name).type):
+            raise InputError(
+                f"column {name!r} is of strings, whose values must be known: give "
+                "schema=natgrad.data.scan(data, target).schema, or other inputs"
+            )
+    if not names:
+        raise InputError(f"the table has no column beside {target!r} to be an input")
+    return Schema(tuple(Number(name) for name in names))
+
+
+def _shards(lake: Lake, shards: int) -> int:
+    """As many shards as there are row groups for, halved until there are."""
+    groups = int(np.count_nonzero(lake.rows))
+    return shards if shards <= groups else 2 ** (groups.bit_length() - 1)

@@ -1,0 +1,342 @@
+"""What there is to know of a table before it is learned from, in one pass over it."""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from natgrad.data._columns import (
+    coded,
+    counted,
+    is_category,
+    is_text,
+    number_column,
+    numbers,
+    require,
+)
+from natgrad.data._dataset import Lake
+from natgrad.data._tables import MAX_VALUES, NULLS, Number, Schema, described
+from natgrad.errors import InputError
+
+
+MOST = 2**27
+"""How many rows are looked at; of a longer table, those of some row groups."""
+
+BLOCKS = 256
+"""Into how many blocks the work is cut, whoever does them."""
+
+MOST_TEXTS = 10_000
+"""How many different strings of a column are kept in mind."""
+
+
+class Part(NamedTuple):
+    """What one process has seen; all arrays are as large as those of any other.
+
+    `moments` has for each block and column how many numbers there are, their mean, and
+    the sum of their squared distances from it; `rows` has for each block its rows,
+    those without a null, and the nulls of each column. `sample` has rows: a random
+    priority, the place in the table, and the columns, strings as places in `values`.
+    These are for each column its strings and how often each is there, the different
+    numbers of a target that has few, or else None.
+    """
+
+    moments: np.ndarray
+    rows: np.ndarray
+    sample: np.ndarray
+    values: list[Any]
+    names: list[str]
+    nulls: str
+    total: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """A table in numbers: `mean` and `deviation` are of each input, as encoded.
+
+    `whole` of its `count` rows have no null, or so it is estimated where not all were
+    looked at. The sample is random, without replacement, of such rows. `values` are
+    the different targets: all strings, or the numbers if they are few.
+    """
+
+    count: int
+    whole: int
+    nulls: dict[str, int]
+    schema: Schema
+    mean: np.ndarray
+    deviation: np.ndarray
+    target_mean: float | None
+    target_deviation: float | None
+    values: tuple[Any, ...] | None
+    sample_x: np.ndarray
+    sample_y: np.ndarray
+
+
+def scan(
+    data: str | os.PathLike[str] | Sequence[Any] | Lake,
+    target: str,
+    inputs: Sequence[str] | None = None,
+    nulls: str = "error",
+    rows: int = 65536,
+    seed: int = 0,
+) -> Summary:
+    """Reads a table once, for its schema, means, deviations and a random sample."""
+    return merge([scan_part(data, target, inputs, nulls, rows, seed)])
+
+
+def scan_part(
+    data: str | os.PathLike[str] | Sequence[Any] | Lake,
+    target: str,
+    inputs: Sequence[str] | None = None,
+    nulls: str = "error",
+    rows: int = 65536,
+    seed: int = 0,
+    process: int = 0,
+    processes: int = 1,
+) -> Part:
+    """What one of several processes reads; the parts of all make the summary.
+
+    The summary is the same, bit for bit, however many they are.
+    """
+    lake = data if isinstance(data, Lake) else Lake(data)
+    if nulls not in NULLS:
+        raise InputError(f"nulls is {nulls!r}; it should be one of {', '.join(NULLS)}")
+    inputs = (
+        [name for name in lake.names if name != target] if inputs is None else inputs
+    )
+    if not inputs:
+        raise InputError("there are no inputs; a model needs at least one column")
+    require(lake.names, [*inputs, target])
+    looker = _Looker(lake, [*inputs, target], nulls, min(rows, lake.total), seed)
+    blocks = np.array_split(*_chosen(lake, seed))
+    moments = np.zeros((len(blocks), len(looker.names), 3))
+    seen = np.zeros((len(blocks), len(looker.names) + 2))
+    for at in range(process, len(blocks), processes):
+        for place in blocks[at]:
+            some, rows_of = looker.look(int(place))
+            moments[at] = _together(moments[at], some)
+            seen[at] += rows_of
+    sample = looker.sample(looker.size)
+    return Part(moments, seen, sample, looker.values(), looker.names, nulls, lake.total)
+
+
+def merge(parts: Sequence[Part]) -> Summary:
+    """The summary of a table, of what each process has seen of it."""
+    first = parts[0]
+    *inputs, target = first.names
+    moments = np.zeros_like(first.moments[0])
+    # A block is one part's; the others have zeros there.
+    for block in np.sum([part.moments for part in parts], axis=0):
+        moments = _together(moments, block)
+    scanned, whole, *null_counts = np.sum([part.rows for part in parts], axis=(0, 1))
+    if not whole:
+        raise InputError("there is no row without a null")
+    values = [_union(column) for column in zip(*[p.values for p in parts], strict=True)]
+    columns = []
+    for name, (number, mean, _), texts in zip(inputs, moments, values, strict=False):
+        known = {"values": texts} if texts is not None else {"mean": mean}
+        columns.append(described(name, first.nulls, **known if number or texts else {}))
+    schema = Schema(tuple(columns), first.nulls)
+    drawn = _drawn(parts, values)
+    x, means, deviations = [], [], []
+    for at, column in enumerate(schema.columns):
+        if isinstance(column, Number):
+            there = np.where(np.isnan(drawn[:, at]), moments[at, 1], drawn[:, at])
+            x.append(there[:, None])
+            means.append([moments[at, 1]])
+            deviations.append([np.sqrt(moments[at, 2] / whole)])
+        else:
+            x.append(
+                (drawn[:, at, None] == np.arange(len(column.values))).astype(float)
+            )
+            shares = np.array([values[at][text] for text in column.values]) / whole
+            means.append(shares)
+            deviations.append(np.sqrt(shares * (1 - shares)))
+    labels, y = values[-1], drawn[:, -1]
+    is_strings = isinstance(labels, dict)
+    y = np.array(sorted(labels), dtype=str)[y.astype(int)] if is_strings else y
+    return Summary(
+        count=first.total,
+        whole=round(first.total * float(whole / scanned)),
+        nulls=dict(zip(first.names, map(int, null_counts), strict=True)),
+        schema=schema,
+        mean=np.concatenate(means),
+        deviation=np.concatenate(deviations),
+        target_mean=None if is_strings else float(moments[-1, 1]),
+        target_deviation=(
+            None if is_strings else float(np.sqrt(moments[-1, 2] / whole))
+        ),
+        values=None if labels is None else tuple(sorted(labels)),
+        sample_x=np.concatenate(x, axis=1),
+        sample_y=y,
+    )
+
+
+class _Looker:
+    """Looks at row groups, and keeps the strings and the sample of what it saw."""
+
+    def __init__(self, lake: Lake, names: list[str], nulls: str, size: int, seed: int):
+        from pyarrow import types
+
+        self.lake, self.names, self.nulls = lake, names, nulls
+        self.size, self.seed = size, seed
+        self.begins = np.cumsum(lake.rows) - lake.rows
+        kinds = [lake.schema.field(name).type for name in names]
+        *inputs, target = kinds
+        is_strings = is_text(target) or types.is_boolean(target)
+        self.is_strings = [*map(is_category, inputs), is_strings]
+        self.texts: list[dict[str, int]] = [{} for _ in names]
+        self.counts: list[np.ndarray] = [np.zeros(0, int) for _ in names]
+        self.targets: np.ndarray | None = np.zeros(0)
+        self.drawn = np.full((0, len(names) + 2), np.inf)
+        self.highest = np.inf
+
+    def look(self, place: int) -> tuple[np.ndarray, np.ndarray]:
+        """The moments of each column, and the rows, whole rows and nulls of each."""
+        table = self.lake.read(place, list(dict.fromkeys(self.names)))
+        matrix = np.empty((len(self.names), len(table))).T  # columns are contiguous
+        try:
+            for at, name in enumerate(self.names):
+                self._fill(table[name], at, matrix[:, at])
+            is_null = np.isnan(matrix)
+            self._check(is_null)
+        except InputError as error:
+            raise InputError(f"{self.lake.where(place)}: {error}") from None
+        refused = is_null[:, -1:] if self.nulls == "mean" else is_null
+        is_kept = np.asarray(~refused.any(axis=1))
+        kept = matrix if is_kept.all() else matrix[is_kept]
+        self._count(kept)
+        self._draw(place, is_kept, kept)
+        rows = [len(table), len(kept), *is_null.sum(0)]
+        return _moments(kept), np.array(rows, float)
+
+    def values(self) -> list[Any]:
+        found: list[Any] = []
+        for at, texts in enumerate(self.texts):
+            tally = zip(texts, self.counts[at].tolist(), strict=True)
+            found.append(dict(tally) if self.is_strings[at] else None)
+        if not self.is_strings[-1] and self.targets is not None:
+            found[-1] = self.targets.tolist()
+        return found
+
+    def sample(self, size: int) -> np.ndarray:
+        """The rows of lowest priority, and rows of none where there are too few."""
+        order = np.lexsort((self.drawn[:, 1], self.drawn[:, 0]))[:size]
+        short = np.full((size - len(order), self.drawn.shape[1]), np.inf)
+        return np.concatenate([self.drawn[order], short])
+
+    def _fill(self, column: Any, at: int, out: np.ndarray) -> None:
+        if not self.is_strings[at]:
+            number_column(column, self.names[at], out)
+            with np.errstate(all="ignore"):
+                if not np.isfinite(out.sum()):
+                    numbers(column, self.names[at])
+            return
+        if str(column.type) == "bool":
+            column = column.cast("string")
+        codes, texts = coded(column)
+        ours = self.texts[at]
+        places = [ours.setdefault(text, len(ours)) for text in texts]
+        if len(ours) > MOST_TEXTS:
+            raise InputError(
+                f"column {self.names[at]!r} has more than {MOST_TEXTS:,} different "
+                "strings; leave it out, or make numbers of it"
+            )
+        out[:] = np.array([*places, np.nan])[codes]
+
+    def _check(self, is_null: np.ndarray) -> None:
+        for at, name in enumerate(self.names):
+            is_target = at == len(self.names) - 1
+            is_refused = self.nulls == "error" or (is_target and self.nulls == "mean")
+            if is_refused and is_null[:, at].any():
+                nulls = counted(is_null[:, at].sum(), "null")
+                row = is_null[:, at].argmax()
+                others = "'drop'" if is_target else "'drop' or 'mean'"
+                raise InputError(
+                    f"column {name!r} has {nulls}, the first in row {row}; mend "
+                    f"them, or train with nulls {others}"
+                )
+
+    def _count(self, kept: np.ndarray) -> None:
+        for at in np.flatnonzero(self.is_strings):
+            codes = kept[:, at]
+            codes = codes[~np.isnan(codes)].astype(int)
+            counts = np.bincount(codes, minlength=len(self.texts[at]))
+            counts[: len(self.counts[at])] += self.counts[at]
+            self.counts[at] = counts
+        if self.targets is not None and not self.is_strings[-1]:
+            targets = np.union1d(self.targets, kept[:, -1])
+            self.targets = targets if len(targets) <= MAX_VALUES else None
+
+    def _draw(self, place: int, is_kept: np.ndarray, kept: np.ndarray) -> None:
+        bits = np.random.Philox(key=[self.seed, place], counter=[0, 0, 0, 2**32])
+        priority = np.random.Generator(bits).random(len(is_kept))[is_kept]
+        low = np.flatnonzero(priority <= self.highest)
+        places = (np.flatnonzero(is_kept) + self.begins[place]).astype(float)
+        rows = np.column_stack([priority[low], places[low], kept[low]])
+        self.drawn = np.concatenate([self.drawn, rows])
+        if len(self.drawn) > 2 * self.size:
+            self.drawn = self.sample(self.size)
+            self.highest = self.drawn[-1, 0]
+
+
+def _chosen(lake: Lake, seed: int) -> tuple[np.ndarray, int]:
+    """The row groups that are looked at, and into how many blocks they are cut."""
+    chosen = np.flatnonzero(lake.rows)
+    if lake.total > MOST:
+        bits = np.random.Philox(key=[seed, 0], counter=[0, 0, 0, 2**33])
+        chosen = np.random.Generator(bits).permutation(chosen)
+        number = np.searchsorted(np.cumsum(lake.rows[chosen]), MOST, side="right")
+        chosen = np.sort(chosen[: max(1, int(number))])
+    return chosen, min(BLOCKS, len(chosen))
+
+
+def _moments(rows: np.ndarray) -> np.ndarray:
+    """How many numbers each column has, their mean and squared distances from it."""
+    is_null = np.isnan(rows)
+    number = len(rows) - is_null.sum(0)
+    there = np.where(is_null, 0.0, rows) if is_null.any() else rows
+    mean = there.sum(0) / np.maximum(number, 1)
+    distance = there - mean
+    if is_null.any():
+        distance[is_null] = 0
+    return np.stack([number, mean, (distance**2).sum(0)], axis=-1)
+
+
+def _together(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """The moments of two sets of rows together."""
+    number = one[..., 0] + other[..., 0]
+    share = other[..., 0] / np.maximum(number, 1)
+    apart = other[..., 1] - one[..., 1]
+    mean = np.where(one[..., 0] > 0, one[..., 1] + apart * share, other[..., 1])
+    squares = one[..., 2] + other[..., 2] + apart**2 * one[..., 0] * share
+    return np.stack([number, mean, squares], axis=-1)
+
+
+def _union(values: Sequence[Any]) -> Any:
+    """The values that processes saw of a column: strings with counts, or numbers."""
+    if any(one is None for one in values):
+        return None
+    if not isinstance(values[0], dict):
+        both = sorted({number for one in values for number in one})
+        return both if len(both) <= MAX_VALUES else None
+    texts = sorted({text for one in values for text in one})
+    return {text: sum(one.get(text, 0) for one in values) for text in texts}
+
+
+def _drawn(parts: Sequence[Part], values: list[Any]) -> np.ndarray:
+    """The sample of all parts: rows of columns, strings as places in their order."""
+    rows = []
+    for part in parts:
+        drawn = part.sample[np.isfinite(part.sample[:, 0])].copy()
+        for at, texts in enumerate(part.values):
+            if isinstance(texts, dict):
+                order = {text: place for place, text in enumerate(sorted(values[at]))}
+                places = np.array([*(order[text] for text in texts), np.nan])
+                codes = np.where(np.isnan(drawn[:, at + 2]), -1, drawn[:, at + 2])
+                drawn[:, at + 2] = places[codes.astype(int)]
+        rows.append(drawn)
+    drawn = np.concatenate(rows)
+    order = np.lexsort((drawn[:, 1], drawn[:, 0]))[: len(parts[0].sample)]
+    return drawn[order, 2:]

@@ -1,0 +1,222 @@
+"""Training a sparse Gaussian process: a model and data in, a trained model out."""
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax
+from jaxtyping import Array
+
+from natgrad._guarded import guarded_ngd
+from natgrad.data._batch import Batch
+from natgrad.data._batches import (
+    Arrays,
+    Batches,
+    Iterated,
+    as_batch,
+    as_batches,
+    filled,
+)
+from natgrad.data._parquet import Parquet
+from natgrad.errors import InputError, InputWarning
+from natgrad.gp._baseline import worse
+from natgrad.gp._few_rows import FADED, NOISY, few
+from natgrad.gp._profile import whole_rule
+from natgrad.gp._spacing import default_hyperparameters
+from natgrad.gp._sparse import SparseGP, elbo, work
+from natgrad.gp._steps import alternating
+from natgrad.train._loop import CONVERGED, Fitted, run
+from natgrad.train._rules import Rule
+
+
+BATCH = 256
+"""How many rows a batch has by default."""
+
+ROWS, WORK = 12_000, 1e9
+"""Every step sees all rows of a table with at most this many rows and about this many
+products in one evaluation, which takes a second or two. Larger tables use batches."""
+
+SCORED = 1024
+"""How many held-out rows are scored at a time."""
+
+
+def fit(
+    model: SparseGP,
+    data: Any,
+    *,
+    held_out: Any = None,
+    rule: Rule | None = None,
+    batch_size: int | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> Fitted:
+    """Trains a model on data, with nothing to set.
+
+    `data` is a pair (x, y) or a triple (x, y, weight) of arrays or frames, or an
+    iterable of batches. `held_out` is another such pair: the mean log density of its
+    targets is shown, and the parameters that were best on it are returned.
+
+    Small tables are trained on all rows at once, by L-BFGS on the ELBO at its best q
+    (the profile): the ELBO never falls, and the run stops when nothing is left
+    to gain. Larger tables, and those for which you give a `batch_size`, take batches,
+    of 256 rows by default: each step is a guarded natural step on q and one of Adam on
+    the hyperparameters, at the same time. `rule` replaces both. You are warned if real
+    targets have so few rows that their noise cannot be told from the signal, or if the
+    fit is worse than a Student-t distribution of them.
+
+    `options` are those of `natgrad.train.run`: `steps` or `minutes`, `patience`, `log`,
+    `checkpoint`, `resume`, `progress` and so on.
+    """
+    if not isinstance(model, SparseGP):
+        raise InputError(
+            f"the model is a {type(model).__name__}; it should be a SparseGP, such as "
+            "gp.initialize(x, likelihood) makes"
+        )
+    batches = as_batches(data, batch_size or BATCH, seed)
+    if isinstance(batches, Arrays):
+        check(model, batches.columns, "data")
+    elif isinstance(batches, Iterated):
+        check_shapes(model, batches.first, "the first batch")
+    elif isinstance(batches, Parquet):
+        check_shapes(model, batches.empty, "the table")
+    is_free = rule is None and batch_size is None and not isinstance(data, Batches)
+    whole: Batch | None = None
+    if is_free and isinstance(batches, Arrays) and fits_at_once(model, batches.total):
+        whole = filled(batches.columns)
+        batches = Arrays(whole, len(whole.y), seed)
+        rule = whole_rule(model, len(whole.y))
+    if batches.num_data is None:
+        raise InputError(
+            "how many rows there are in all is not known, and the bound needs it: give "
+            "natgrad.data.Iterated(batches, num_data)"
+        )
+    if rule is None:
+        rule = default_rule(batches.num_data, batches.fraction)
+    elif not isinstance(rule, Rule):
+        raise InputError(
+            f"the rule is a {type(rule).__name__}; it should be a Rule, such as "
+            "alternating(natural, ordinary, num_data) and natgrad.train.in_turn make"
+        )
+    loss = lambda model, batch: -elbo(model, batch, batches.num_data)
+    score = None if held_out is None else _score(model, as_batch(held_out))
+    fitted = run(rule, model, batches, seed=seed, score=score, loss=loss, **options)
+    if whole is not None and isinstance(model.likelihood, NOISY):
+        _warn_of_doubts(fitted, whole)
+    return fitted
+
+
+def _warn_of_doubts(fitted: Fitted, rows: Batch) -> None:
+    """Warns if predictions of real targets may be worse than none."""
+    model, said = fitted.params, None
+    counted = np.asarray(rows.weight) > 0
+    x, y = np.asarray(rows.x)[counted], np.asarray(rows.y)[counted]
+    if len(y) < FADED:
+        distinct = len(np.unique(np.column_stack([x, y]), axis=0))
+        leaves = jax.tree.leaves((model.kernel, model.likelihood, model.mean))
+        said = few(distinct, sum(np.size(leaf) for leaf in leaves))
+    if said is None and fitted.history.reason == CONVERGED:
+        said = worse(fitted.history[-1].objective, rows.y, rows.weight)
+    if said is not None:
+        warnings.warn(said, InputWarning, stacklevel=3)
+
+
+def fits_at_once(model: SparseGP, rows: int) -> bool:
+    """Whether the table is small enough for every step to see all rows."""
+    if jax.process_count() > 1:
+        return False
+    return rows <= ROWS and work(model, rows, len(model.inducing)) <= WORK
+
+
+@functools.lru_cache(maxsize=64)
+def default_rule(num_data: int | float | None, fraction: float | None) -> Rule:
+    """One object for one size of data, so that it is compiled once."""
+    rule = alternating(guarded_ngd(fraction), default_hyperparameters(), num_data)
+    return rule._replace(is_annealed=True)
+
+
+def fixed_hyperparameters(
+    natural: optax.GradientTransformation, num_data: int | float | None = None
+) -> Rule:
+    """Moves q alone."""
+    return alternating(natural, optax.set_to_zero(), num_data)
+
+
+def check_shapes(model: SparseGP, batch: Any, name: str) -> None:
+    """Refuses what is no table of inputs and targets of the model."""
+    if not isinstance(batch, Batch):
+        raise InputError(
+            f"{name} is a {type(batch).__name__}; it should be a pair (x, y) or a "
+            "triple (x, y, weight), in a tuple"
+        )
+    x, y, weight = batch
+    width = model.inducing.shape[1]
+    if x.ndim != 2 or x.shape[1] != width:
+        raise InputError(
+            f"the inputs of {name} have shape {list(x.shape)}; they should be rows of "
+            f"{width}, as the inducing inputs are"
+        )
+    if y.shape != x.shape[:1]:
+        raise InputError(
+            f"the targets of {name} have shape {list(y.shape)}; they should be one for "
+            f"each of the {len(x)} rows"
+        )
+    if weight is not None and weight.shape != y.shape:
+        raise InputError(
+            f"the weights of {name} have shape {list(weight.shape)}; they should be "
+            f"one for each of the {len(x)} rows"
+        )
+    if y.dtype.kind in "OSUMm":
+        raise InputError(
+            f"the targets of {name} are {y.dtype}; they should be numbers, and labels "
+            "0, 1, 2, ..."
+        )
+    if not np.issubdtype(x.dtype, np.number):
+        raise InputError(f"the inputs of {name} are {x.dtype}; they should be numbers")
+
+
+def check(model: SparseGP, batch: Any, name: str) -> None:
+    """Refuses a table that the model cannot be trained on, and says why."""
+    check_shapes(model, batch, name)
+    x, y, weight = batch
+    bad = ~np.isfinite(x)
+    if bad.any():
+        row, column = np.argwhere(bad)[0]
+        raise InputError(
+            f"the inputs of {name} have {bad.sum()} values that are not finite, the "
+            f"first in row {row}, column {column}; drop or impute them"
+        )
+    model.likelihood.check(np.asarray(y))
+    if weight is not None and not ((weight >= 0) & np.isfinite(weight)).all():
+        raise InputError(f"the weights of {name} should be finite and not negative")
+    if weight is not None and not weight.any():
+        raise InputError(f"the weights of {name} are all 0; some should be positive")
+
+
+def _score(model: SparseGP, held_out: Any) -> Callable[[SparseGP], Array]:
+    """The mean log density of held-out targets, as a function of the model."""
+    check(model, held_out, "held_out")
+    total = len(held_out.y)
+    size = min(SCORED, total)
+    short = -total % size
+    filled = lambda column: np.concatenate([column, column[:1].repeat(short, axis=0)])
+    cut = lambda column: filled(column).reshape(-1, size, *column.shape[1:])
+    x, y = cut(held_out.x), cut(held_out.y)
+    counts = np.ones(total) if held_out.weight is None else held_out.weight
+    weight = np.append(counts, np.zeros(short)).reshape(-1, size)
+
+    def score(model: SparseGP) -> Array:
+        def block(rows: tuple[Array, Array, Array]) -> Array:
+            x, y, weight = rows
+            log_density = jax.vmap(model.likelihood.log_predictive, (-1, -1, 0))
+            values = log_density(*model.marginals(x), y)
+            return weight.astype(values.dtype) @ values
+
+        rows = tuple(map(jnp.asarray, (x, y, weight)))
+        return lax.map(block, rows).sum() / counts.sum()
+
+    return score

@@ -1,0 +1,276 @@
+"""Prediction from a sparse Gaussian process, in chunks of bounded memory."""
+
+import functools
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer, eval_context
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from natgrad._runtime.compiler import LONG_RUN, SHORT_RUN
+from natgrad.errors import FitError, InputError, NumericalWarning
+from natgrad.gp._projection import factorized, jittered, least_jitter
+from natgrad.gp._quantiles import cdf, quantiles, targets_of
+from natgrad.gp._sparse import Latent, SparseGP
+from natgrad.linalg._triangular import transposed
+
+
+ENTRIES = 2**24
+"""How many numbers of one array a chunk may need: rows times inducing points."""
+
+
+class Predictor(eqx.Module):
+    """A model with all that its predictions share, computed once.
+
+    The mean at x is k(x, Z) `weights`, and its variance k(x, x) − |`whitening` k|² +
+    |`spreading` k|², with k = k(Z, x). Inputs are taken and answers given as NumPy
+    arrays of any number of rows; `latent_at` is for use in a function that is jitted.
+    """
+
+    model: SparseGP
+    weights: Float[Array, "*L M"]
+    whitening: Float[Array, "*S M M"]
+    spreading: Float[Array, "*L M M"]
+    jitter: Float[Array, ""]
+
+    def latent_at(self, x: Float[Array, "B D"]) -> tuple[Latent, Latent]:
+        """The mean and the variance of each latent function at each row of x."""
+        model = self.model
+        cross = model.kernel(model.inducing, x)
+        mean = (self.weights[..., None, :] @ cross)[..., 0, :]
+        mean += jnp.broadcast_to(model.mean(x), mean.shape)
+        known = ((self.whitening @ cross) ** 2).sum(-2)
+        var = ((self.spreading @ cross) ** 2).sum(-2)
+        var += jnp.broadcast_to(model.kernel.diag(x) - known, var.shape)
+        return mean, jnp.maximum(var, 0)
+
+    def latent(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The mean and the variance of each latent function at each row of x."""
+        return self._rows(_latent, x)
+
+    def predict(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The mean and the variance of the target at each row of x."""
+        return self._rows(_moments, x)
+
+    def probabilities(self, x: Any) -> np.ndarray:
+        """The probability of each class at each row of x, [N, K]."""
+        return self._rows(_probabilities, x)
+
+    def quantiles(self, x: Any, levels: Any) -> np.ndarray:
+        """What the target does not exceed with given probabilities, [N, levels]."""
+        levels = checked_levels(levels)
+        if targets := targets_of(self.model.likelihood):
+            return quantiles(targets, *self.latent(x), levels)
+        some = jnp.asarray(levels, self.weights.dtype)
+        return self._rows(lambda model, x: _quantiles(model, x, some), x)
+
+    def log_density(self, x: Any, y: Any) -> np.ndarray:
+        """The logarithm of the predictive density of each target."""
+        self.model.likelihood.check(np.asarray(y))
+        return self._rows(_log_density, x, y)
+
+    def cdf(self, x: Any, y: Any) -> np.ndarray:
+        """The probability of at most each target."""
+        if targets := targets_of(self.model.likelihood):
+            _, y = self._columns(x, y)
+            return cdf(targets, *self.latent(x), y)
+        return self._rows(_cdf, x, y)
+
+    def sample_latent(self, key: PRNGKeyArray, x: Any, num: int = 1) -> np.ndarray:
+        """Draws of the latent functions at all rows of x jointly, [num, ..., N].
+
+        They are exact but for jitter on the rows' own covariance, N times the rounding
+        of their type, and take the cube of the number of rows.
+        """
+        return np.asarray(_joint_draws(self, key, self._inputs(x), num))
+
+    def sample(self, key: PRNGKeyArray, x: Any, num: int = 1) -> np.ndarray:
+        """Draws of the targets at all rows of x jointly, [num, N]."""
+        key_f, key_y = jax.random.split(key)
+        f = _joint_draws(self, key_f, self._inputs(x), num)
+        return np.asarray(_targets(self, key_y, f))
+
+    def _rows(self, function: Callable[..., Any], x: Any, *others: Any) -> Any:
+        """Applies a function of some rows to all of them, chunk by chunk."""
+        columns, parts = self._columns(x, *others), []
+        for chunk, size in chunks(columns, self._chunk_rows()):
+            part = function(self, *map(jax.device_put, chunk))
+            parts.append(jax.tree.map(lambda a, size=size: np.asarray(a)[:size], part))
+        return jax.tree.map(lambda *parts: np.concatenate(parts), *parts)
+
+    def _columns(self, x: Any, *others: Any) -> tuple[np.ndarray, ...]:
+        x = self._inputs(x)
+        columns = (x, *(np.asarray(other) for other in others))
+        for column in columns[1:]:
+            if column.shape != x.shape[:1]:
+                raise InputError(
+                    f"y has shape {list(column.shape)}; it should be one target for "
+                    f"each of the {len(x)} rows of x, [{len(x)}]"
+                )
+        return columns
+
+    def _inputs(self, x: Any) -> np.ndarray:
+        x = np.asarray(x, self.weights.dtype)
+        width = self.model.inducing.shape[-1]
+        if x.ndim != 2 or x.shape[1] != width or not len(x):
+            raise InputError(
+                f"x has shape {list(x.shape)}; it should be some rows of {width} inputs"
+            )
+        return x
+
+    def _chunk_rows(self) -> int:
+        points = self.model.likelihood.points * (self.model.likelihood.latents or 1)
+        per_row = max(self.weights.size, points) + self.model.inducing.shape[-1]
+        return chunk_rows(per_row)
+
+
+def checked_levels(levels: Any) -> np.ndarray:
+    """Probabilities of which quantiles are asked."""
+    levels = np.atleast_1d(np.asarray(levels, float))
+    if levels.ndim > 1 or not ((levels > 0) & (levels < 1)).all():
+        raise InputError(f"levels is {levels}; it should be numbers between 0 and 1")
+    return levels
+
+
+def predictor(model: SparseGP) -> Predictor:
+    """Readies a model for prediction.
+
+    Inside `jax.jit` or `jax.vmap` nothing can be raised: what could not be solved is
+    NaN, and `jitter` is there to be looked at.
+    """
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(model)):
+        return _conditioned(model)
+    with eval_context():  # the model may be a constant of a traced function
+        ready = _condition(model)
+    jitter = float(ready.jitter)
+    shared = (ready.weights, ready.spreading)
+    if not all(np.isfinite(np.asarray(array)).all() for array in shared):
+        raise FitError(
+            "the posterior, or the kernel matrix of the inducing inputs with "
+            f"{jitter:.0e} of its diagonal added, is not positive definite and finite; "
+            "use fewer inducing inputs or ones further apart, a shorter lengthscale, "
+            "targets of a size near 1, or float64"
+        )
+    if jitter > 2 * max(1e-6, least_jitter(ready.whitening)):
+        warnings.warn(
+            f"the kernel matrix of the inducing inputs is near singular: {jitter:.0e} "
+            "of its diagonal was added; use fewer inducing inputs, or choose them by "
+            "natgrad.gp.inducing.greedy",
+            NumericalWarning,
+            stacklevel=2,
+        )
+    return ready
+
+
+def _conditioned(model: SparseGP) -> Predictor:
+    q = model.posterior
+    inverse, jitter = factorized(model.kernel(model.inducing, model.inducing))
+    right = inverse if model.is_whitened else transposed(inverse) @ inverse
+    weights = (q.location()[..., None, :] @ right)[..., 0, :]
+    return Predictor(model, weights, inverse, q.spread(right), jitter)
+
+
+# Equinox's types leave `compiler_options` out. jax refuses them inside another program.
+_jit: Any = eqx.filter_jit
+_jit_for_one_call = functools.partial(_jit, compiler_options=SHORT_RUN)
+_jit_for_many_calls = functools.partial(_jit, compiler_options=LONG_RUN)
+_condition = _jit_for_one_call(_conditioned)
+
+
+def _by_row(predictor: Predictor, x: Array) -> tuple[Array, Array]:
+    mean, var = predictor.latent_at(x)
+    return jnp.moveaxis(mean, -1, 0), jnp.moveaxis(var, -1, 0)
+
+
+_latent = _jit_for_many_calls(_by_row)
+
+
+@_jit_for_many_calls
+def _moments(predictor: Predictor, x: Array) -> tuple[Array, Array]:
+    moments = jax.vmap(predictor.model.likelihood.moments)
+    return moments(*_by_row(predictor, x))
+
+
+@_jit_for_many_calls
+def _probabilities(predictor: Predictor, x: Array) -> Array:
+    probabilities = jax.vmap(predictor.model.likelihood.probabilities)
+    return probabilities(*_by_row(predictor, x))
+
+
+@_jit_for_many_calls
+def _quantiles(predictor: Predictor, x: Array, levels: Array) -> Array:
+    quantile = predictor.model.likelihood.quantile
+    at_levels = jax.vmap(quantile, in_axes=(None, None, 0))
+    each = lambda mean, var: at_levels(mean, var, levels)
+    return jax.vmap(each)(*_by_row(predictor, x))
+
+
+@_jit_for_many_calls
+def _log_density(predictor: Predictor, x: Array, y: Array) -> Array:
+    log_density = jax.vmap(predictor.model.likelihood.log_predictive)
+    return log_density(*_by_row(predictor, x), y)
+
+
+@_jit_for_many_calls
+def _cdf(predictor: Predictor, x: Array, y: Array) -> Array:
+    cdf = jax.vmap(predictor.model.likelihood.predictive_cdf)
+    return cdf(*_by_row(predictor, x), y)
+
+
+@_jit_for_one_call
+def _joint_draws(predictor: Predictor, key: Array, x: Any, num: int) -> Array:
+    """Pathwise: what Z knows of the rows, moved to q, plus what it does not know."""
+    model, q = predictor.model, predictor.model.posterior
+    x = jnp.asarray(x)
+    features = predictor.whitening @ model.kernel(model.inducing, x)
+    prior = model.kernel(x, x)
+    # The rounding of the difference is that of its terms.
+    scale = jnp.trace(prior, axis1=-2, axis2=-1) / len(x)
+    left = prior - features.mT @ features
+    factor = factorized(left, scale)
+    root = jittered(left, factor.jitter, scale) @ factor.inverse.mT
+    key_u, key_rest = jax.random.split(key)
+    u = q.sample(key_u, (num,))
+    if not model.is_whitened:
+        u = (predictor.whitening @ u[..., None])[..., 0]
+    noise = jax.random.normal(key_rest, (*u.shape[:-1], len(x)), x.dtype)
+    known = (u[..., None, :] @ features)[..., 0, :]
+    f = known + (root @ noise[..., None])[..., 0]
+    return f + jnp.broadcast_to(model.mean(x), f.shape)
+
+
+@_jit_for_one_call
+def _targets(predictor: Predictor, key: Array, f: Array) -> Array:
+    num, rows = f.shape[0], f.shape[-1]
+    keys = jax.random.split(key, (num, rows))
+    each = jax.vmap(predictor.model.likelihood.sample, in_axes=(0, -1))
+    return jax.vmap(each)(keys, f)
+
+
+def chunk_rows(entries: int) -> int:
+    """How many rows a chunk has, if each row needs so many numbers: a power of two."""
+    return max(64, 2 ** int(np.log2(ENTRIES / entries)))
+
+
+def chunks(
+    columns: tuple[np.ndarray, ...], rows: int
+) -> Iterator[tuple[tuple[np.ndarray, ...], int]]:
+    """Cuts columns into chunks of few different sizes, the last filled up."""
+    total = len(columns[0])
+    for start in range(0, total, rows):
+        chunk = tuple(column[start : start + rows] for column in columns)
+        size = len(chunk[0])
+        # Powers of two, so that tables of any length need few compilations.
+        full = min(rows, max(16, 2 ** int(np.ceil(np.log2(size)))))
+        # A row that is there is repeated: a likelihood may be infinite at 0.
+        yield tuple(_filled(column, full) for column in chunk), size
+
+
+def _filled(column: np.ndarray, rows: int) -> np.ndarray:
+    padding = [(0, rows - len(column))] + [(0, 0)] * (column.ndim - 1)
+    return np.pad(column, padding, mode="edge")

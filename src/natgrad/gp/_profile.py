@@ -1,0 +1,153 @@
+"""The profile of a sparse Gaussian process: its bound at the best q, of all rows.
+
+q starts where the sites of the rows, found at the last hyperparameters, put it at the
+new ones. Near the optimum one natural step is then enough.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from natgrad._runtime.compiler import SHORT_RUN
+from natgrad.data._batch import Batch
+from natgrad.families.gaussian import Statistics
+from natgrad.gp import _few_rows as few_rows
+from natgrad.gp._spacing import spacing
+from natgrad.gp._sparse import Projection, SparseGP, marginals, projected_elbo, work
+from natgrad.gp._steps import hyperparameter_gradient
+from natgrad.train._constants import NONE, Constants
+from natgrad.train._profile import ENOUGH, SETTLED, Evaluated, climbing, settle
+from natgrad.train._rules import Rule, kept_unless
+
+
+MANY, MANY_ENOUGH = 4000, 0.003
+"""A table with more rows than the first needs tenths of a second for an evaluation; its
+run ends when ten steps together gain fewer nats per row than the second."""
+
+_jit: Any = eqx.filter_jit  # its type knows of no options of jax.jit
+
+BRIEF = 1e6
+"""If an evaluation takes fewer products, compiling takes longer than the run."""
+
+
+class RowSites(NamedTuple):
+    """What each row adds to the prior: exp(linear · f − precision · f²/2)."""
+
+    linear: Float[Array, "*L N"]
+    precision: Float[Array, "*L N"]
+
+
+def row_sites(model: SparseGP, rows: Projection, batch: Batch) -> RowSites:
+    """The sites to which a natural step of size 1 would go."""
+    mean, var = marginals(model.posterior, rows)
+    expected = jax.vmap(model.likelihood.expected_log_prob, in_axes=(-1, -1, 0))
+    weight = jnp.ones(len(batch.y)) if batch.weight is None else batch.weight
+
+    def total(mean: Array, var: Array) -> Array:
+        fit = expected(mean, var, jnp.asarray(batch.y))
+        return jnp.asarray(weight, fit.dtype) @ fit
+
+    by_mean, by_var = jax.grad(total, argnums=(0, 1))(mean, var)
+    precision = -2 * by_var
+    centred = mean - jnp.broadcast_to(rows.mean, mean.shape)
+    return RowSites(by_mean + precision * centred, precision)
+
+
+def from_sites(model: SparseGP, rows: Projection, sites: RowSites) -> SparseGP:
+    """The model with the posterior that its prior and the sites of some rows make."""
+    features = rows.features
+    if rows.inverse is not None:
+        features = rows.inverse.mT @ features
+    precision = (features * sites.precision[..., None, :]) @ features.mT
+    own = jnp.eye(precision.shape[-1], dtype=precision.dtype)
+    if rows.inverse is not None:
+        own = rows.inverse.mT @ rows.inverse
+    precision += jnp.broadcast_to(own, precision.shape)
+    linear = (features @ sites.linear[..., None])[..., 0]
+    posterior = model.posterior.at_natural(Statistics(linear, -precision / 2))
+    return eqx.tree_at(lambda model: model.posterior, model, posterior)
+
+
+@functools.partial(_jit, compiler_options=SHORT_RUN)
+def carried_over(model: Any, trained: Any, batch: Any) -> SparseGP:
+    """A model with what a trained one knows of its rows, at its own inducing inputs.
+
+    If there is no such posterior, it is left as it is.
+    """
+    x = jnp.asarray(batch.x)
+    sites = row_sites(trained, trained.project(x), batch)
+    there = from_sites(model, model.project(x), sites)
+    return kept_unless(there.posterior.is_inside().all(), there, model)
+
+
+def whole_rule(model: SparseGP, rows: int, *, has_prior: bool = False) -> Rule:
+    """The rule for training a model on all rows of a table at every step."""
+    is_brief = work(model, rows, len(model.inducing)) <= BRIEF
+    return profile_rule(rows, is_brief=is_brief, has_prior=has_prior)
+
+
+@functools.lru_cache(maxsize=64)
+def profile_rule(rows: int, *, is_brief: bool = False, has_prior: bool = False) -> Rule:
+    """L-BFGS on the hyperparameters, with q at its best; a batch has all `rows`.
+
+    With `has_prior`, hyperparameters have that of `few_rows`.
+    """
+
+    def first_kept(model: Any) -> RowSites:
+        latents = model.likelihood.latents
+        shape = (rows,) if latents is None else (latents, rows)
+        unknown = jnp.full(shape, jnp.nan, model.inducing.dtype)
+        return RowSites(unknown, unknown)  # the first evaluation begins at the q given
+
+    def units(model: Any) -> Any:
+        # Inducing inputs in units of their spacing: the run is then the same whatever
+        # unit the inputs have.
+        ones = jax.tree.map(jnp.ones_like, model)
+        lengths = jnp.broadcast_to(
+            spacing(model.inducing)[:, None], model.inducing.shape
+        )
+        return eqx.tree_at(lambda model: model.inducing, ones, lengths)
+
+    enough = ENOUGH if rows <= MANY else MANY_ENOUGH
+    evaluated = functools.partial(evaluate, has_prior=has_prior)
+    rule = climbing(evaluated, total_weight, first_kept, units, enough)
+    return rule._replace(is_brief=is_brief)
+
+
+def total_weight(batch: Batch) -> Any:
+    """How much all rows count together."""
+    return len(batch.y) if batch.weight is None else batch.weight.sum()
+
+
+def evaluate(
+    model: Any,
+    sites: RowSites,
+    batch: Batch,
+    complete: Constants = NONE,
+    *,
+    has_prior: bool = False,
+) -> Evaluated:
+    """The profile at a model's hyperparameters."""
+    rows, pull_back = jax.vjp(lambda model: complete(model).project(batch.x), model)
+
+    def loss(model: Any, rows: Any) -> Array:
+        whole = complete(model)
+        loss = -projected_elbo(whole, rows, batch)
+        if has_prior:
+            loss += few_rows.misfit(whole.kernel, whole.likelihood, batch)
+        return loss
+
+    with_q = lambda q: eqx.tree_at(lambda model: model.posterior, model, q)
+    of_q = lambda q: loss(with_q(q), rows)
+    carried = from_sites(model, rows, sites).posterior
+    q: Any = model.posterior
+    q = kept_unless(carried.is_inside().all(), carried, q)
+    best = settle(of_q, q, SETTLED * total_weight(batch))
+    model = with_q(best.params)
+    slope = hyperparameter_gradient(loss, model, rows, pull_back)
+    sites = row_sites(complete(model), rows, batch)
+    return Evaluated(model, best.value, slope, sites)

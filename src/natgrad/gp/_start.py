@@ -1,0 +1,44 @@
+"""A model to begin with, from rows of inputs."""
+
+from typing import Any
+
+import numpy as np
+
+from natgrad.data._batches import as_array
+from natgrad.errors import InputError
+from natgrad.gp._sparse import SparseGP
+from natgrad.gp.inducing import LEAST, MOST, ROWS_EACH, SAMPLE, k_means
+from natgrad.gp.kernels import Matern52
+from natgrad.gp.likelihoods import AbstractLikelihood
+
+
+def initialize(
+    x: Any,
+    likelihood: Any,
+    num_inducing: int | None = None,
+    seed: int = 0,
+    *,
+    kernel: Any = None,
+    mean: Any = None,
+) -> SparseGP:
+    """A model of inputs of a size near 1, to be trained.
+
+    Its kernel, if none is given, is a Matérn-5/2 with a lengthscale for each input,
+    which begins at √D as in the paper; its inducing inputs are the k means of the rows,
+    100 of up to 2,000 and 200 from 4,000 on if their number is not given.
+    """
+    if not isinstance(likelihood, AbstractLikelihood):
+        raise InputError(
+            f"the likelihood is {likelihood!r}; it should be one of those in "
+            "natgrad.gp.likelihoods, such as Gaussian()"
+        )
+    x = np.asarray(as_array(x), float)
+    x = x[:, None] if x.ndim == 1 else x
+    if kernel is None:
+        kernel = Matern52(np.full(x.shape[1], np.sqrt(x.shape[1])), 2.0)
+    if num_inducing is None:
+        some = x[:: max(1, len(x) // SAMPLE)]  # a table may be sorted
+        distinct = len(np.unique(some, axis=0))
+        num_inducing = min(max(len(x) // ROWS_EACH, LEAST), MOST, distinct)
+    z = k_means(x, min(num_inducing, len(x)), seed)
+    return SparseGP(kernel, likelihood, z, mean=mean)

@@ -1,0 +1,116 @@
+"""A natural step on q and an ordinary step on the hyperparameters."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float
+
+from natgrad._optim import on_hyperparameters
+from natgrad.data._batch import Batch
+from natgrad.families.gaussian import Moments
+from natgrad.gp._sparse import Projection, SparseGP, projected_elbo
+from natgrad.linalg import Full
+from natgrad.train._constants import NONE, Constants
+from natgrad.train._mesh import ALONE, Across
+from natgrad.train._rules import Rule, all_finite, kept_unless
+
+
+class AlternatingState(NamedTuple):
+    """The states of the two optimizers."""
+
+    natural: optax.OptState
+    ordinary: optax.OptState
+
+
+def alternating(
+    natural: optax.GradientTransformation,
+    ordinary: optax.GradientTransformation,
+    num_data: int | float | None = None,
+) -> Rule:
+    """`natural` moves q, then `ordinary` all else, on one batch.
+
+    The paper alternates too, but begins with `ordinary`. The loss is minus the bound of
+    `num_data` rows. The batch is projected once for both halves, and for all trials of
+    a guarded step; in the second half only the hyperparameters are differentiated.
+    """
+    natural = optax.with_extra_args_support(natural)
+    ordinary = on_hyperparameters(ordinary)
+
+    # Optax's own types know of arrays only, hence the Any.
+
+    def init(model: Any) -> AlternatingState:
+        return AlternatingState(natural.init(model.posterior), ordinary.init(model))
+
+    def step(
+        model: Any,
+        state: AlternatingState,
+        batch: Batch,
+        across: Across = ALONE,
+        complete: Constants = NONE,
+        **extra: Any,
+    ) -> tuple[SparseGP, AlternatingState, Float[Array, ""]]:
+        q, total = model.posterior, num_data
+        rows, pull_back = jax.vjp(lambda model: complete(model).project(batch.x), model)
+        if num_data is not None and batch.weight is not None and across.is_uneven:
+            # A share of the weight of the whole batch, and not of this part's own.
+            share = num_data / across.mean(jnp.asarray(batch.weight).sum())
+            batch, total = batch._replace(weight=share * batch.weight), None
+
+        def loss(model: SparseGP, rows: Projection) -> Array:
+            return -projected_elbo(complete(model), rows, batch, total)
+
+        def with_posterior(q: Any) -> Any:
+            return eqx.tree_at(lambda model: model.posterior, model, q)
+
+        of_part = lambda q: loss(with_posterior(q), rows)
+        loss_of_q = lambda q: across.mean(of_part(q))
+        value, grad = across.mean(jax.value_and_grad(of_part)(q))
+        seen = {"value": value, "grad": grad, "value_fn": loss_of_q}
+        rest = _without_posterior(model)
+        updates, natural_state = natural.update(
+            grad, state.natural, q, **{**extra, **seen, "rest": rest}
+        )
+        moved = with_posterior(optax.apply_updates(q, updates))
+        grads = hyperparameter_gradient(loss, moved, rows, pull_back)
+        # What q has there is zero, and need not be sent.
+        still, grads = grads.posterior, across.mean(_without_posterior(grads))
+        grads = eqx.tree_at(_posterior, grads, still, is_leaf=lambda x: x is None)
+        updates, ordinary_state = ordinary.update(grads, state.ordinary, moved, **extra)
+        moved = optax.apply_updates(moved, updates)
+        there = (moved, AlternatingState(natural_state, ordinary_state))
+        # One bad row must not spoil what was learned. What is not finite in a gradient
+        # of the hyperparameters is so in where they move, if they move at all.
+        is_good = all_finite((value, grad, moved))
+        model, state = kept_unless(is_good, there, (model, state))
+        return model, state, jnp.where(is_good, value, jnp.nan)
+
+    return Rule(init, step, is_shareable=True)
+
+
+def hyperparameter_gradient(
+    loss: Callable[[SparseGP, Projection], Array],
+    model: SparseGP,
+    rows: Projection,
+    pull_back: Callable[[Projection], tuple[SparseGP]],
+) -> Any:
+    """The gradient of all but q, which is zero there."""
+    q, (size, batch) = model.posterior, rows.features.shape[-2:]
+    if batch > size:
+        # With S at hand, S a serves the variance and its derivative both.
+        q = Moments(q.location(), Full(q.covariance()))
+    frozen = lambda model: eqx.tree_at(lambda model: model.posterior, model, q)
+    of_rest = lambda model, rows: loss(frozen(model), rows)
+    direct, slopes = jax.grad(of_rest, argnums=(0, 1))(model, rows)
+    return jax.tree.map(jnp.add, direct, pull_back(slopes)[0])
+
+
+def _posterior(model: SparseGP) -> Any:
+    return model.posterior
+
+
+def _without_posterior(model: SparseGP) -> SparseGP:
+    return eqx.tree_at(_posterior, model, None)

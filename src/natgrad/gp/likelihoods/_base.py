@@ -1,0 +1,239 @@
+"""What a likelihood is, and what follows from its density alone."""
+
+import abc
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Num, PRNGKeyArray
+
+from natgrad._quadrature import common_draws, gauss_hermite, spread
+from natgrad.errors import InputError
+from natgrad.gp.likelihoods import _search as search
+
+
+Scalar = Float[Array, ""]
+Latent = Float[Array, "*L"]
+Target = Num[Array, ""]
+Rule = tuple[np.ndarray, np.ndarray]  # points of N(0, I), logarithms of their weights
+
+# Prediction is not in the training loop, and p(y | f) is often narrower than q(f).
+PREDICTIVE_NODES = 200
+PREDICTIVE_DRAWS = 1024
+
+
+class AbstractLikelihood(eqx.Module):
+    """p(y | f) of one row, and what it is on average over f ~ N(mean, var).
+
+    A likelihood of one latent function sees a scalar f; one of several sees a vector,
+    independent under q.
+    """
+
+    @property
+    def latents(self) -> int | None:
+        """How many latent functions it sees, None where f is a scalar."""
+        return None
+
+    @property
+    def points(self) -> int:
+        """How many points of f a prediction of one row looks at."""
+        return PREDICTIVE_NODES
+
+    @property
+    @abc.abstractmethod
+    def how(self) -> str:
+        """How `expected_log_prob` is computed."""
+
+    @abc.abstractmethod
+    def log_prob(self, f: Latent, y: Target) -> Scalar:
+        """log p(y | f)"""
+
+    @abc.abstractmethod
+    def expected_log_prob(self, mean: Latent, var: Latent, y: Target) -> Scalar:
+        """E[log p(y | f)]"""
+
+    @abc.abstractmethod
+    def log_predictive(self, mean: Latent, var: Latent, y: Target) -> Scalar:
+        """log E[p(y | f)]"""
+
+    @abc.abstractmethod
+    def moments(self, mean: Latent, var: Latent) -> tuple[Scalar, Scalar]:
+        """The mean and the variance of y."""
+
+    def quantile(self, mean: Latent, var: Latent, level: Scalar) -> Scalar:
+        """The smallest y that is not exceeded with probability `level`."""
+        raise self._lacks("quantiles", "cdf(f, y)")
+
+    def predictive_cdf(self, mean: Latent, var: Latent, y: Target) -> Scalar:
+        """The probability of at most y."""
+        raise self._lacks("distribution function", "an order of its targets")
+
+    def probabilities(self, mean: Latent, var: Latent) -> Float[Array, " K"]:
+        """P(y = k) for every class k."""
+        raise self._lacks("classes", "probabilities(mean, var)")
+
+    def sample(self, key: PRNGKeyArray, f: Latent) -> Target:
+        """One y given f."""
+        raise self._lacks("samples", "sample(key, f)")
+
+    def check(self, y: np.ndarray) -> None:
+        """Raises an InputError where a target cannot be of this likelihood."""
+        require(np.isfinite(y), y, f"{type(self).__name__} needs finite targets")
+
+    def _lacks(self, what: str, method: str) -> NotImplementedError:
+        name = type(self).__name__
+        return NotImplementedError(f"{name} has no {what}; it would need {method}")
+
+
+class AbstractNumerical(AbstractLikelihood):
+    """A likelihood known by its density, and averaged over points of N(0, I).
+
+    Two optional methods say more of p(y | f): `conditional_moments` gives the moments
+    of y, and `cdf`, with the support of y, its quantiles.
+    """
+
+    @property
+    def support(self) -> str:
+        """Where y lives: "real", "positive", "unit" or "count"."""
+        return "real"
+
+    @abc.abstractmethod
+    def rule(self) -> Rule:
+        """For training."""
+
+    @abc.abstractmethod
+    def predictive_rule(self) -> Rule:
+        """For prediction."""
+
+    @property
+    def points(self) -> int:
+        return len(self.predictive_rule()[1])
+
+    def conditional_moments(self, f: Latent) -> tuple[Scalar, Scalar]:
+        """The mean and the variance of y given f."""
+        raise self._lacks("moments", "conditional_moments(f)")
+
+    def cdf(self, f: Latent, y: Target) -> Scalar:
+        """The probability of at most y, given f."""
+        raise self._lacks("quantiles", "cdf(f, y)")
+
+    def expected_log_prob(self, mean: Latent, var: Latent, y: Target) -> Scalar:
+        return expectation(lambda f: self.log_prob(f, y), mean, var, self.rule())
+
+    def log_predictive(self, mean: Latent, var: Latent, y: Target) -> Scalar:
+        points, log_weights = self.predictive_rule()
+        log_probs = jax.vmap(lambda f: self.log_prob(f, y))(spread(mean, var, points))
+        return log_sum_exp(log_probs + jnp.asarray(log_weights, log_probs.dtype))
+
+    def moments(self, mean: Latent, var: Latent) -> tuple[Scalar, Scalar]:
+        rule = self.predictive_rule()
+        centre = expectation(lambda f: self.conditional_moments(f)[0], mean, var, rule)
+
+        def square(f: Latent) -> Scalar:
+            mean, var = self.conditional_moments(f)
+            return var + (mean - centre) ** 2
+
+        return centre, expectation(square, mean, var, rule)
+
+    def predictive_cdf(self, mean: Latent, var: Latent, y: Target) -> Scalar:
+        return expectation(lambda f: self.cdf(f, y), mean, var, self.predictive_rule())
+
+    def quantile(self, mean: Latent, var: Latent, level: Scalar) -> Scalar:
+        return search.quantile(
+            lambda y: self.predictive_cdf(mean, var, y), level, self.support
+        )
+
+
+class AbstractQuadrature(AbstractNumerical):
+    """A likelihood of one latent function, averaged by Gauss–Hermite quadrature."""
+
+    nodes: int = eqx.field(static=True, default=20, kw_only=True)
+
+    @property
+    def how(self) -> str:
+        return f"Gauss–Hermite, {self.nodes} points"
+
+    def rule(self) -> Rule:
+        return gauss_hermite(self.nodes)
+
+    def predictive_rule(self) -> Rule:
+        return gauss_hermite(max(self.nodes, PREDICTIVE_NODES))
+
+
+class AbstractMonteCarlo(AbstractNumerical):
+    """A likelihood of several latent functions, averaged over common random numbers.
+
+    The draws are those of a fixed seed, so the average is a smooth function, the same
+    at every step.
+    """
+
+    draws: int = eqx.field(static=True, default=128, kw_only=True)
+    seed: int = eqx.field(static=True, default=0, kw_only=True)
+
+    @property
+    @abc.abstractmethod
+    def latents(self) -> int:
+        """How many latent functions it sees."""
+
+    @property
+    def how(self) -> str:
+        return f"Monte Carlo, {self.draws} common draws"
+
+    def rule(self) -> Rule:
+        return common_draws(self.draws, self.latents, self.seed)
+
+    def predictive_rule(self) -> Rule:
+        draws = max(self.draws, PREDICTIVE_DRAWS)
+        return common_draws(draws, self.latents, self.seed)
+
+
+def expectation(
+    function: Callable[[Latent], Scalar], mean: Latent, var: Latent, rule: Rule
+) -> Scalar:
+    """E[function(f)] for f ~ N(mean, var)."""
+    points, log_weights = rule
+    values = jax.vmap(function)(spread(mean, var, points))
+    if values.ndim != 1:
+        raise InputError(
+            f"log p(y | f) of one row has shape {list(values.shape[1:])}; it should be "
+            "one number"
+        )
+    return jnp.sum(values * jnp.asarray(np.exp(log_weights), values.dtype))
+
+
+def log_sum_exp(values: Float[Array, " K"]) -> Scalar:
+    """log Σ exp, finite wherever the largest value is."""
+    peak = lax.stop_gradient(values.max())
+    is_held = jnp.isfinite(peak)
+    shift = jnp.where(is_held, peak, 0)
+    gaps = values - shift
+    # XLA may compute the values twice and round them differently, and a unit in the
+    # last place of a large one is a large gap. Of the true gaps none is positive.
+    total = jnp.exp(jnp.where(gaps > 0, 0, gaps)).sum()
+    least = float(jnp.finfo(values.dtype).tiny)
+    return shift + jnp.log(jnp.where(is_held & (total < least), least, total))
+
+
+def require(good: np.ndarray, y: np.ndarray, rule: str) -> None:
+    """Raises an InputError that says how many targets break a rule, and which first."""
+    bad = np.flatnonzero(~np.asarray(good))
+    if bad.size:
+        raise InputError(
+            f"{rule}; {bad.size} of {np.size(y)} targets are not so, "
+            f"the first in row {bad[0]}: {np.ravel(y)[bad[0]]}"
+        )
+
+
+def require_labels(y: np.ndarray, name: str, classes: int) -> None:
+    """Raises an InputError unless every target is one of 0, ..., classes - 1."""
+    good = (y >= 0) & (y < classes) & (np.floor(y) == y)
+    require(good, y, f"{name} needs labels 0 to {classes - 1}")
+
+
+def require_link(link: str) -> None:
+    """Raises an InputError unless a link is one of the two there are."""
+    if link not in ("probit", "logit"):
+        raise InputError(f"link is {link!r}; it should be 'probit' or 'logit'")

@@ -1,0 +1,292 @@
+"""Classes in order and counts: Bernoulli, Ordinal, Poisson, NegativeBinomial."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.nn import log_sigmoid, softplus
+from jax.scipy.special import betainc, gammaincc, gammaln
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from natgrad._normal import log_ndtr, log_ndtr_difference, ndtr
+from natgrad.errors import InputError
+from natgrad.gp._parameters import as_floats, as_logs
+from natgrad.gp.likelihoods._base import (
+    AbstractQuadrature,
+    Scalar,
+    Target,
+    require,
+    require_labels,
+    require_link,
+)
+
+
+class Bernoulli(AbstractQuadrature):
+    """y in {0, 1}, where P(y = 1 | f) is Φ(f) or the logistic function of f."""
+
+    link: str = eqx.field(static=True, default="probit")
+
+    def __check_init__(self):
+        require_link(self.link)
+
+    @property
+    def support(self) -> str:
+        return "count"
+
+    def log_prob(self, f: Scalar, y: Target) -> Scalar:
+        turned = jnp.where(y > 0, f, -f)
+        return log_ndtr(turned) if self.link == "probit" else log_sigmoid(turned)
+
+    def log_predictive(self, mean: Scalar, var: Scalar, y: Target) -> Scalar:
+        if self.link == "logit":
+            return super().log_predictive(mean, var, y)
+        turned = jnp.where(y > 0, mean, -mean)
+        return log_ndtr(turned / jnp.sqrt(1 + var))
+
+    def moments(self, mean: Scalar, var: Scalar) -> tuple[Scalar, Scalar]:
+        no, yes = self.probabilities(mean, var)
+        return yes, no * yes
+
+    def probabilities(self, mean: Scalar, var: Scalar) -> Float[Array, "2"]:
+        log_prob = lambda y: self.log_predictive(mean, var, y)
+        return jnp.exp(jax.vmap(log_prob)(jnp.arange(2)))
+
+    def predictive_cdf(self, mean: Scalar, var: Scalar, y: Target) -> Scalar:
+        no = jnp.exp(self.log_predictive(mean, var, jnp.zeros_like(y)))
+        return jnp.where(y < 0, 0, jnp.where(y < 1, no, 1)).astype(mean.dtype)
+
+    def sample(self, key: PRNGKeyArray, f: Scalar) -> Scalar:
+        log_prob = self.log_prob(f, jnp.ones_like(f))
+        return jax.random.bernoulli(key, jnp.exp(log_prob)).astype(f.dtype)
+
+    def check(self, y: np.ndarray) -> None:
+        require_labels(y, "Bernoulli", 2)
+
+
+class AbstractEdges(eqx.Module):
+    """The edges between classes in order. The class says whether they are learned."""
+
+    @abc.abstractmethod
+    def values(self) -> Float[Array, " E"]:
+        """The edges, in increasing order."""
+
+
+class FixedEdges(AbstractEdges):
+    """Edges that stay as they are."""
+
+    edges: tuple[float, ...] = eqx.field(static=True)
+
+    def __init__(self, edges: Any):
+        self.edges = tuple(map(float, _increasing(edges)))
+
+    def values(self) -> Float[Array, " E"]:
+        return jnp.asarray(self.edges, dtype=float)
+
+
+class LearnedEdges(AbstractEdges):
+    """Edges that are parameters: the first of them, and logarithms of the gaps."""
+
+    first: Scalar
+    log_gaps: Float[Array, " G"]
+
+    def __init__(self, edges: Any):
+        edges = as_floats(_increasing(edges))
+        self.first, self.log_gaps = edges[0], jnp.log(jnp.diff(edges))
+
+    def values(self) -> Float[Array, " E"]:
+        gaps = jnp.exp(self.log_gaps)
+        return jnp.concatenate([self.first[None], self.first + jnp.cumsum(gaps)])
+
+
+def _increasing(edges: Any) -> np.ndarray:
+    edges = np.asarray(edges)
+    is_list = edges.ndim == 1 and edges.size > 0 and np.isfinite(edges).all()
+    if not is_list or not (np.diff(edges) > 0).all():
+        raise InputError(
+            f"edges are {edges}; they should be one or more, finite and increasing"
+        )
+    return edges
+
+
+class Ordinal(AbstractQuadrature):
+    """y is the class k between whose edges f + σ ε lies, with ε ~ N(0, 1).
+
+    There is one class more than edges: the outermost two are open.
+    """
+
+    edges: AbstractEdges
+    log_scale: Scalar
+
+    def __init__(self, edges: Any, scale: Any = 1.0, *, nodes: int = 20):
+        is_made = isinstance(edges, AbstractEdges)
+        self.edges = edges if is_made else FixedEdges(edges)
+        self.log_scale = as_logs("scale", scale)
+        self.nodes = nodes
+
+    @property
+    def scale(self) -> Scalar:
+        """σ, the deviation of the noise on f."""
+        return jnp.exp(self.log_scale)
+
+    @property
+    def support(self) -> str:
+        return "count"
+
+    @property
+    def classes(self) -> int:
+        """How many classes there are."""
+        return self.edges.values().size + 1
+
+    def log_prob(self, f: Scalar, y: Target) -> Scalar:
+        return self._log_prob(f, self.scale, y)
+
+    def _log_prob(self, f: Scalar, scale: Scalar, y: Target) -> Scalar:
+        """log P(y) where f + ε is compared with the edges, and ε has this scale."""
+        edges, y = self.edges.values().astype(f.dtype), y.astype(int)
+        last = edges.size - 1
+        # Far enough out to have no mass beyond, near enough to be squared.
+        end = 1e10
+        low = (edges[jnp.clip(y - 1, 0, last)] - f) / scale
+        high = (edges[jnp.clip(y, 0, last)] - f) / scale
+        return log_ndtr_difference(
+            jnp.where(y > 0, low, -end), jnp.where(y > last, end, high)
+        )
+
+    def log_predictive(self, mean: Scalar, var: Scalar, y: Target) -> Scalar:
+        return self._log_prob(mean, jnp.sqrt(var + self.scale**2), y)
+
+    def probabilities(self, mean: Scalar, var: Scalar) -> Float[Array, " K"]:
+        log_prob = lambda y: self.log_predictive(mean, var, y)
+        return jnp.exp(jax.vmap(log_prob)(jnp.arange(self.classes)))
+
+    def moments(self, mean: Scalar, var: Scalar) -> tuple[Scalar, Scalar]:
+        probabilities = self.probabilities(mean, var)
+        labels = jnp.arange(self.classes).astype(mean.dtype)
+        centre = probabilities @ labels
+        return centre, probabilities @ (labels - centre) ** 2
+
+    def predictive_cdf(self, mean: Scalar, var: Scalar, y: Target) -> Scalar:
+        y = jnp.floor(y.astype(mean.dtype))
+        edges = self.edges.values().astype(mean.dtype)
+        edge = edges[jnp.clip(y, 0, edges.size - 1).astype(int)]
+        below = ndtr((edge - mean) / jnp.sqrt(var + self.scale**2))
+        return jnp.where(y < 0, 0, jnp.where(y < edges.size, below, 1))
+
+    def quantile(self, mean: Scalar, var: Scalar, level: Scalar) -> Scalar:
+        edges = self.edges.values().astype(mean.dtype)
+        below = log_ndtr((edges - mean) / jnp.sqrt(var + self.scale**2))
+        return (below < jnp.log(level)).sum().astype(mean.dtype)
+
+    def sample(self, key: PRNGKeyArray, f: Scalar) -> Scalar:
+        noisy = f + self.scale * jax.random.normal(key, (), f.dtype)
+        return (noisy > self.edges.values().astype(f.dtype)).sum().astype(f.dtype)
+
+    def check(self, y: np.ndarray) -> None:
+        require_labels(y, "Ordinal", self.classes)
+
+
+class Poisson(AbstractQuadrature):
+    """A count with mean exp(f)."""
+
+    @property
+    def support(self) -> str:
+        return "count"
+
+    @property
+    def how(self) -> str:
+        return "closed form"
+
+    def log_prob(self, f: Scalar, y: Target) -> Scalar:
+        return self.expected_log_prob(f, jnp.zeros_like(f), y)
+
+    def expected_log_prob(self, mean: Scalar, var: Scalar, y: Target) -> Scalar:
+        y = y.astype(mean.dtype)
+        return y * mean - jnp.exp(mean + var / 2) - gammaln(y + 1)
+
+    def conditional_moments(self, f: Scalar) -> tuple[Scalar, Scalar]:
+        return jnp.exp(f), jnp.exp(f)
+
+    def moments(self, mean: Scalar, var: Scalar) -> tuple[Scalar, Scalar]:
+        rate = jnp.exp(mean + var / 2)
+        return rate, rate + rate**2 * jnp.expm1(var)
+
+    def cdf(self, f: Scalar, y: Target) -> Scalar:
+        # Beyond this rate the probability of any count that is looked for is zero.
+        rate = jnp.exp(jnp.minimum(f, jnp.log(jnp.finfo(f.dtype).max) / 2))
+        y = jnp.floor(y.astype(f.dtype))
+        return jnp.where(y < 0, 0, gammaincc(jnp.maximum(y, 0) + 1, rate))
+
+    def sample(self, key: PRNGKeyArray, f: Scalar) -> Scalar:
+        return jax.random.poisson(key, jnp.exp(f), ()).astype(f.dtype)
+
+    def check(self, y: np.ndarray) -> None:
+        require_counts(y, "Poisson")
+
+
+class NegativeBinomial(AbstractQuadrature):
+    """A count with mean m = exp(f) and variance m + a m², of dispersion a."""
+
+    log_dispersion: Scalar
+
+    def __init__(self, dispersion: Any = 1.0, *, nodes: int = 20):
+        self.log_dispersion = as_logs("dispersion", dispersion)
+        self.nodes = nodes
+
+    @property
+    def dispersion(self) -> Scalar:
+        """a; with none it would be a Poisson distribution."""
+        return jnp.exp(self.log_dispersion)
+
+    @property
+    def support(self) -> str:
+        return "count"
+
+    def log_prob(self, f: Scalar, y: Target) -> Scalar:
+        y = y.astype(f.dtype)
+        size = jnp.exp(-self.log_dispersion)
+        logit = f + self.log_dispersion
+        constant = log_rising(size, y) - gammaln(y + 1)
+        return constant - size * softplus(logit) - y * softplus(-logit)
+
+    def conditional_moments(self, f: Scalar) -> tuple[Scalar, Scalar]:
+        return jnp.exp(f), jnp.exp(f) + self.dispersion * jnp.exp(2 * f)
+
+    def moments(self, mean: Scalar, var: Scalar) -> tuple[Scalar, Scalar]:
+        rate = jnp.exp(mean + var / 2)
+        ratio = jnp.expm1(var) + self.dispersion * jnp.exp(var)
+        return rate, rate + rate**2 * ratio
+
+    def cdf(self, f: Scalar, y: Target) -> Scalar:
+        success = jnp.exp(log_sigmoid(-f - self.log_dispersion))
+        y = jnp.floor(y.astype(f.dtype))
+        size = jnp.exp(-self.log_dispersion)
+        return jnp.where(y < 0, 0, betainc(size, jnp.maximum(y, 0) + 1, success))
+
+    def sample(self, key: PRNGKeyArray, f: Scalar) -> Scalar:
+        first, second = jax.random.split(key)
+        size = jnp.exp(-self.log_dispersion)
+        log_rate = f + self.log_dispersion
+        log_rate += jax.random.loggamma(first, size, (), f.dtype)
+        return jax.random.poisson(second, jnp.exp(log_rate), ()).astype(f.dtype)
+
+    def check(self, y: np.ndarray) -> None:
+        require_counts(y, "NegativeBinomial")
+
+
+def log_rising(x: Scalar, y: Scalar) -> Scalar:
+    """log Γ(x + y) − log Γ(x), for x > 0 and y ≥ 0."""
+    # Where x is large the difference is all rounding, and Stirling's series is exact.
+    small, large = jnp.minimum(x, 30.0), jnp.maximum(x, 30.0)
+    rest = lambda x: (1 / 12 - (1 / 360 - 1 / (1260 * x**2)) / x**2) / x
+    main = (large + y - 0.5) * jnp.log1p(y / large) + y * (jnp.log(large) - 1)
+    series = main + (rest(large + y) - rest(large))
+    return jnp.where(x > 30, series, gammaln(small + y) - gammaln(small))
+
+
+def require_counts(y: np.ndarray, name: str) -> None:
+    """Raises an InputError unless every target is a whole number, zero or more."""
+    good = np.isfinite(y) & (y >= 0) & (np.floor(y) == y)
+    require(good, y, f"{name} needs counts 0, 1, 2, ...")

@@ -1,0 +1,106 @@
+"""Any distribution with a density, NumPyro's or one's own, as a likelihood."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray
+
+from natgrad._quadrature import common_draws, gauss_hermite
+from natgrad.errors import InputError
+from natgrad.gp.likelihoods import _search as search
+from natgrad.gp.likelihoods._base import (
+    PREDICTIVE_DRAWS,
+    PREDICTIVE_NODES,
+    AbstractNumerical,
+    Latent,
+    Rule,
+    Scalar,
+    Target,
+)
+
+
+class FromDistribution(AbstractNumerical):
+    """y of the distribution that a link makes of f, known by its `log_prob`.
+
+        FromDistribution(lambda f: numpyro.distributions.Gamma(3.0, jnp.exp(-f)))
+
+    A link with parameters to learn is an `eqx.Module`, or a `jax.tree_util.Partial`
+    with them as its arguments. One latent is averaged by quadrature, several by Monte
+    Carlo. Moments, quantiles and samples are there where the distribution has `mean`
+    and `variance`, `cdf` and `sample`; for quantiles the support is to be named.
+    """
+
+    link: Any  # from f to a distribution
+    _latents: int | None = eqx.field(static=True)
+    _support: str = eqx.field(static=True)
+    nodes: int = eqx.field(static=True)
+    draws: int = eqx.field(static=True)
+    seed: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        link: Callable[[Latent], Any],
+        latents: int | None = None,
+        support: str = "real",
+        *,
+        nodes: int = 20,
+        draws: int = 128,
+        seed: int = 0,
+    ):
+        supports = (*search.SUPPORTS, "count")
+        if support not in supports:
+            raise InputError(
+                f"support is {support!r}; it should be one of {', '.join(supports)}"
+            )
+        # A plain function is no tree of arrays, and a Partial of it is.
+        is_tree = isinstance(link, eqx.Module | jax.tree_util.Partial)
+        self.link = link if is_tree else jax.tree_util.Partial(link)
+        self._latents, self._support = latents, support
+        self.nodes, self.draws, self.seed = nodes, draws, seed
+
+    @property
+    def latents(self) -> int | None:
+        return self._latents
+
+    @property
+    def support(self) -> str:
+        return self._support
+
+    @property
+    def how(self) -> str:
+        if self.latents is None:
+            return f"Gauss–Hermite, {self.nodes} points"
+        return f"Monte Carlo, {self.draws} common draws"
+
+    def rule(self) -> Rule:
+        if self.latents is None:
+            return gauss_hermite(self.nodes)
+        return common_draws(self.draws, self.latents, self.seed)
+
+    def predictive_rule(self) -> Rule:
+        if self.latents is None:
+            return gauss_hermite(max(self.nodes, PREDICTIVE_NODES))
+        draws = max(self.draws, PREDICTIVE_DRAWS)
+        return common_draws(draws, self.latents, self.seed)
+
+    def log_prob(self, f: Latent, y: Target) -> Scalar:
+        return self.link(f).log_prob(y)
+
+    def conditional_moments(self, f: Latent) -> tuple[Scalar, Scalar]:
+        distribution = self.link(f)
+        moments = distribution.mean, distribution.variance
+        # NumPyro has them as properties and Distrax as methods.
+        mean, variance = (x() if callable(x) else x for x in moments)
+        return jnp.asarray(mean, f.dtype), jnp.asarray(variance, f.dtype)
+
+    def cdf(self, f: Latent, y: Target) -> Scalar:
+        return self.link(f).cdf(y)
+
+    def sample(self, key: PRNGKeyArray, f: Latent) -> Target:
+        sample = self.link(f).sample
+        name = "seed" if "seed" in inspect.signature(sample).parameters else "key"
+        return sample(**{name: key})

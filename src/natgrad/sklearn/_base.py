@@ -1,0 +1,346 @@
+"""What all estimators share: from a table to a trained model, and back to its units."""
+
+import functools
+import math
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any, cast
+
+import jax
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from natgrad import gp
+from natgrad._printable import printable_errors
+from natgrad._runtime import compilation_cache
+from natgrad._runtime.threads import few_threads, largest
+from natgrad.data._batch import Batch
+from natgrad.data._frames import require_numbers
+from natgrad.errors import InputError, InputWarning
+from natgrad.gp import _baseline as baseline, _few_rows as few_rows
+from natgrad.gp._files import from_bytes, to_bytes
+from natgrad.gp._online import update
+from natgrad.sklearn import (
+    _export as export,
+    _files as files,
+    _summary as summary,
+    _training as training,
+)
+from natgrad.sklearn._convergence import STILL, late_gain
+from natgrad.sklearn._initial_kernels import KERNELS
+from natgrad.sklearn._rows import counted, weighted
+from natgrad.sklearn._targets import (
+    Targets,
+    centre_and_deviation,
+    input_scales,
+    is_constant,
+)
+from natgrad.train._history import History
+from natgrad.train._loop import CONVERGED
+
+
+FEW = 256
+"""In tables with at most this many rows, repeated rows are merged and weighted."""
+
+FAR = 1e100
+"""A scaled input further out is taken to be here: the square of 1e200 is infinite."""
+
+
+def in_double(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Computes in 64 bits, whatever JAX is set to by its user, which stays as it is."""
+
+    @functools.wraps(method)
+    def wrapped(*arguments: Any, **keywords: Any) -> Any:
+        model = getattr(arguments[0], "model_", None) if arguments else None
+        with (
+            compilation_cache.enabled(),
+            few_threads(largest(model)),
+            jax.enable_x64(True),
+            jax.numpy_dtype_promotion("standard"),
+            jax.numpy_rank_promotion("allow"),
+        ):
+            return method(*arguments, **keywords)
+
+    return wrapped
+
+
+class BaseGP(BaseEstimator):
+    """Inputs are scaled inside; each estimator says what its targets are."""
+
+    def __init__(
+        self,
+        likelihood: Any = "auto",
+        *,
+        kernel: Any = "matern52",
+        n_inducing: Any = "auto",
+        max_iter: Any = "auto",
+        minutes: Any = None,
+        batch_size: Any = "auto",
+        random_state: Any = 0,
+        verbose: Any = True,
+    ):
+        # As scikit-learn has it, `fit` is where they are checked.
+        self.likelihood = likelihood
+        self.kernel = kernel
+        self.n_inducing = n_inducing
+        self.max_iter = max_iter
+        self.minutes = minutes
+        self.batch_size = batch_size
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _targets(self, y: np.ndarray, weight: np.ndarray) -> Targets:
+        """The likelihood, and the units in which it sees targets that are encoded."""
+        raise NotImplementedError
+
+    def _candidates(self, y: np.ndarray, weight: np.ndarray) -> list[Targets]:
+        """What may be tried where it is not known, all in the same units."""
+        return [self._targets(y, weight)]
+
+    def _learn_classes(self, y: Any, classes: Any) -> None:
+        """Keeps what a classifier must know of all targets; others need nothing."""
+
+    def _numbers(self, y: Any) -> np.ndarray:
+        """Targets as numbers, as those that were learned from."""
+        raise NotImplementedError
+
+    # Learning
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Learns from rows of inputs and their targets."""
+        return self._fit(X, y, sample_weight)
+
+    @in_double
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        classes: Any = None,
+        **options: Any,
+    ) -> Any:
+        """As `fit`; `options` are more of those of `natgrad.gp.fit`."""
+        began = time.monotonic()
+        self._check_parameters()
+        require_numbers(X)
+        X, y = validate_data(self, X, y, **self._rules())
+        X, y, weight = weighted(X, y, sample_weight)
+        self._learn_classes(y, classes)
+        y = self._numbers(y)
+        total = float(weight.sum())
+        if len(y) <= FEW:
+            X, y, weight = counted(X, y, weight)
+        self.x_mean_, deviation = centre_and_deviation(X, weight)
+        self.x_scale_ = input_scales(X, deviation)
+        candidates = self._candidates(y, weight)
+        targets = candidates[0]
+        self.y_mean_, self.y_scale_ = targets.centre, targets.scale
+        x, y = self._scaled(X), self._standard(y)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        rows = Batch(x, y, weight)
+        fitted = training.trained(self, rows, candidates, seed, **options)
+        self._keep(fitted, total, time.monotonic() - began)
+        if isinstance(self.model_.likelihood, few_rows.NOISY):
+            said = few_rows.few(len(y))
+            if said is None and len(np.unique(y)) == 2:
+                said = (
+                    "the targets have two values only, and real noise may fit them "
+                    "too closely: GPClassifier gives the probability of each"
+                )
+            if said is None and self.message_ == CONVERGED:
+                said = baseline.worse(fitted.history[-1].objective, y, weight)
+            if said is not None:
+                warnings.warn(said, InputWarning, stacklevel=4)
+        return self
+
+    @in_double
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Learns from more rows, without those seen before.
+
+        The first call is a `fit`. Later ones keep its hyperparameters, inducing inputs
+        and scaling, and move the posterior alone. It ends where all rows would bring
+        it with those: exactly for Gaussian noise, nearly for all else. So the first
+        rows should be like the rest. If they are not, as in a table sorted by an input,
+        predictions are worse than those of a `fit`, and you are warned where the
+        inducing inputs see little of the new rows.
+        """
+        if not hasattr(self, "model_"):
+            return self._fit(X, y, sample_weight)
+        require_numbers(X)
+        X, y = validate_data(self, X, y, reset=False, **self._rules())
+        X, y, weight = weighted(X, y, sample_weight)
+        if len(y):
+            y = self._standard(self._numbers(y))
+            self._set_model(update(self.model_, (self._scaled(X), y, weight)))
+            self.n_rows_seen_ += float(weight.sum())
+        return self
+
+    def _set_model(self, model: gp.SparseGP) -> None:
+        """Takes a model, and readies it for prediction."""
+        self.model_, self._predictor = model, gp.predictor(model)
+        self.n_inducing_ = len(model.inducing)
+
+    def _keep(self, fitted: Any, total: float, seconds: float) -> None:
+        """What a run leaves, in the user's units."""
+        self._set_model(fitted.params)
+        self.history_ = history = fitted.history
+        self.n_rows_seen_ = total
+        self.n_iter_ = int(history[-1].step)
+        self.elbo_ = history[-1].objective - math.log(self.y_scale_)
+        self.fit_seconds_ = seconds
+        self.message_ = history.reason
+        gain = 0.0 if history.reason == CONVERGED else late_gain(history)
+        self.converged_ = not gain > STILL
+        if not self.converged_:
+            rise = f"rose by {gain:.2g} nats per row" if gain < math.inf else "may rise"
+            self.message_ += f"; the bound still {rise}"
+            more = "max_iter" if self.minutes is None else "max_iter or more minutes"
+            warnings.warn(
+                f"the evidence bound still {rise} at the end of {self.n_iter_} steps: "
+                f"give a larger {more}",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+        elif history.reason != CONVERGED:
+            self.message_ += ", and the bound rises no more"
+
+    def _check_parameters(self) -> None:
+        if isinstance(self.kernel, str) and self.kernel not in KERNELS:
+            raise InputError(
+                f"kernel is {self.kernel!r}; it should be one of "
+                f"{', '.join(map(repr, KERNELS))}, or a kernel itself"
+            )
+        for name in ("n_inducing", "max_iter", "batch_size"):
+            value = getattr(self, name)
+            is_whole = isinstance(value, int | np.integer) and value > 0
+            is_auto = isinstance(value, str) and value == "auto"
+            if not is_whole and not is_auto:
+                raise InputError(
+                    f"{name} is {value!r}; it should be a whole number above 0 or "
+                    "'auto'"
+                )
+        if self.minutes is not None and not self.minutes > 0:
+            raise InputError(f"minutes is {self.minutes!r}; it should be above 0")
+
+    def _rules(self) -> dict[str, Any]:
+        """How scikit-learn is to look at the table."""
+        return {"dtype": np.float64, "y_numeric": True}
+
+    # Prediction
+
+    def _scaled(self, x: np.ndarray) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            return np.clip((x - self.x_mean_) / self.x_scale_, -FAR, FAR)
+
+    def _standard(self, y: np.ndarray) -> np.ndarray:
+        return (y - self.y_mean_) / self.y_scale_
+
+    def _inputs(self, X: Any) -> np.ndarray:
+        check_is_fitted(self)
+        require_numbers(X)
+        with printable_errors():  # they list names of columns
+            table: Any = validate_data(self, X, dtype=np.float64, reset=False)
+        return self._scaled(table)
+
+    @in_double
+    def log_density(self, X: Any, y: Any) -> np.ndarray:
+        """The logarithm of the predictive density of each target, in its own units."""
+        x = self._inputs(X)
+        y = self._standard(self._numbers(y))
+        return self._predictor.log_density(x, y) - math.log(self.y_scale_)
+
+    # What was learned
+
+    @in_double
+    def save(self, path: Any, metadata: dict[str, Any] | None = None) -> None:
+        """Writes a fitted estimator to one file, which `natgrad.sklearn.load` reads.
+
+        `metadata` is a dictionary of JSON values that goes along.
+        """
+        check_is_fitted(self)
+        files.save(self, path, metadata)
+
+    @in_double
+    def to_numpy(self, path: Any, quantiles: Any = ()) -> None:
+        """Writes predictions as a Python file that imports NumPy alone.
+
+        Its `predict` is from rows of the table to a dict of what there is of "mean",
+        "std" and "quantiles", or "probabilities", "class_index" and "label", as
+        `predict` and `predict_proba` give them. `quantiles` are between 0 and 1.
+        """
+        export.to_numpy(self, path, quantiles)
+
+    @in_double
+    def to_onnx(self, path: Any, quantiles: Any = ()) -> None:
+        """Writes predictions as an ONNX model, with the outputs of `to_numpy`.
+
+        The input "x" is rows of the table in float64. Needs the package `onnx`.
+        """
+        export.to_onnx(self, path, quantiles)
+
+    @in_double
+    def to_stablehlo(self, path: Any, quantiles: Any = ()) -> None:
+        """Writes predictions as a function for `jax.export.deserialize`.
+
+        Its answers are those of `to_numpy` without "label", as StableHLO has no text:
+        `class_index` is a place in `classes_`. Needs the package `flatbuffers`.
+        """
+        export.to_stablehlo(self, path, quantiles)
+
+    @property
+    @in_double
+    def lengthscales_(self) -> np.ndarray:
+        """How far apart inputs must be to differ, for each, in its own units.
+
+        That of an input which was constant is infinite: it has no effect.
+        """
+        check_is_fitted(self)
+        lengthscale = getattr(self.model_.kernel, "lengthscale", None)
+        if lengthscale is None:
+            raise AttributeError(
+                f"a {type(self.model_.kernel).__name__} has no lengthscales"
+            )
+        scale = np.where(is_constant(self.x_scale_), np.inf, self.x_scale_)
+        return np.broadcast_to(np.asarray(lengthscale), scale.shape) * scale
+
+    @property
+    def inducing_points_(self) -> np.ndarray:
+        """The inducing inputs, in the units of the table."""
+        check_is_fitted(self)
+        scale = np.where(is_constant(self.x_scale_), 0.0, self.x_scale_)
+        return np.asarray(self.model_.inducing) * scale + self.x_mean_
+
+    @in_double
+    def __str__(self) -> str:
+        return summary.text(self) if hasattr(self, "model_") else repr(self)
+
+    @in_double
+    def _html_repr(self) -> str:
+        table = summary.html(self) if hasattr(self, "model_") else ""
+        return table + super()._html_repr()
+
+    # Pickles hold the model as one of natgrad's own files, and no compiled code.
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+    @in_double
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = dict(cast(Any, super().__getstate__()))
+        if "model_" in state:
+            del state["_predictor"]
+            state["model_"] = to_bytes(state["model_"])
+            state["history_"] = state["history_"].to_dict()
+        return state
+
+    @in_double
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "model_" in state:
+            history = History.from_dict(state["history_"])
+            state = {**state, "history_": history}
+            self._set_model(from_bytes(*state.pop("model_")))
+        super().__setstate__(state)

@@ -1,0 +1,167 @@
+"""Classification: two classes or more, and classes in an order."""
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
+
+from natgrad.errors import InputError
+from natgrad.sklearn._base import BaseGP, in_double
+from natgrad.sklearn._order import Order, order_of, ordered
+from natgrad.sklearn._targets import Targets, classification, ordinal
+
+
+class _Classifier(ClassifierMixin, BaseGP):
+    """Labels of any kind are seen as 0, 1, 2, ... in the order of `_order`."""
+
+    def _learn_classes(self, y: Any, classes: Any) -> None:
+        check_classification_targets(y)
+        self.classes_ = np.unique(y if classes is None else classes)
+        if len(self.classes_) < 2:
+            raise InputError(
+                f"y has one class only, {self.classes_.tolist()[0]!r}; a classifier "
+                "needs rows of at least two"
+            )
+
+    def _numbers(self, y: Any) -> np.ndarray:
+        y = column_or_1d(y, warn=True)
+        places = np.searchsorted(self.classes_, y)
+        places = np.minimum(places, len(self.classes_) - 1)
+        is_new = self.classes_[places] != y
+        if is_new.any():
+            raise InputError(
+                f"y has the class {y[is_new].tolist()[0]!r}, which is not among those "
+                f"learned: {self.classes_[:10].tolist()}"
+            )
+        return np.argsort(self._order)[places].astype(float)
+
+    @property
+    def _order(self) -> np.ndarray:
+        """Which of `classes_` is 0, 1, 2, ... to the model."""
+        return np.arange(len(self.classes_))
+
+    def _rules(self) -> dict[str, Any]:
+        return {"dtype": np.float64}
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any,
+        classes: Any = None,
+        sample_weight: Any = None,
+    ) -> Any:
+        """Learns from more rows, those before being gone.
+
+        The first call is a `fit`; give it all `classes` if its rows may lack some.
+        """
+        if not hasattr(self, "model_"):
+            return self._fit(X, y, sample_weight, classes)
+        return super().partial_fit(X, y, sample_weight)
+
+    @in_double
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """The probability of each of `classes_` at each row."""
+        x = self._inputs(X)
+        proba = self._predictor.probabilities(x)[:, np.argsort(self._order)]
+        return proba / proba.sum(1, keepdims=True)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The likeliest class at each row."""
+        likeliest = self.predict_proba(X).argmax(1)
+        return self.classes_[likeliest]
+
+
+class GPClassifier(_Classifier):
+    """Gaussian process classification with calibrated probabilities.
+
+    Parameters
+    ----------
+    likelihood : {"auto", "bernoulli", "softmax", "robust-max"} or a likelihood, \
+            default="auto"
+        "auto" is "bernoulli" for two classes and "softmax" for more. "robust-max"
+        allows for labels that are wrong.
+
+    The other parameters and the attributes are those of `GPRegressor`, and `classes_`.
+    """
+
+    def _targets(self, y: np.ndarray, weight: np.ndarray) -> Targets:
+        return classification(self.likelihood, len(self.classes_))
+
+
+class GPOrdinal(_Classifier):
+    """Classes in an order, such as marks from 1 to 5: a mistake by one is a small one.
+
+    Parameters
+    ----------
+    likelihood : {"auto", "ordinal"} or a likelihood, default="auto"
+        Both names learn where one class ends and the next begins.
+    categories : list, default=None
+        The classes in their order, the lowest first. Numbers need none: they keep
+        their own order. Nor does a pandas column of ordered categories. Three strings
+        or more without an order raise an error.
+
+    Attributes
+    ----------
+    categories_ : ndarray
+        The classes in their order.
+    classes_ : ndarray
+        The classes as scikit-learn sorts them, which is the order of the columns of
+        `predict_proba`.
+
+    The other parameters and attributes are those of `GPRegressor`.
+    """
+
+    def __init__(
+        self,
+        likelihood: Any = "auto",
+        *,
+        categories: Any = None,
+        kernel: Any = "matern52",
+        n_inducing: Any = "auto",
+        max_iter: Any = "auto",
+        minutes: Any = None,
+        batch_size: Any = "auto",
+        random_state: Any = 0,
+        verbose: Any = True,
+    ):
+        super().__init__(
+            likelihood,
+            kernel=kernel,
+            n_inducing=n_inducing,
+            max_iter=max_iter,
+            minutes=minutes,
+            batch_size=batch_size,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.categories = categories
+
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        classes: Any = None,
+        **options: Any,
+    ) -> Any:
+        # Asked for now: scikit-learn's check makes an array of y, without its order.
+        classes = order_of(y) or classes
+        return super()._fit(X, y, sample_weight, classes, **options)
+
+    def _learn_classes(self, y: Any, classes: Any) -> None:
+        order = None if self.categories is None else Order(self.categories)
+        if order is None and isinstance(classes, Order):
+            order = classes
+        super()._learn_classes(y, classes if order is None else order.classes)
+        self.categories_ = ordered(self.classes_, order)
+
+    @property
+    def _order(self) -> np.ndarray:
+        return np.searchsorted(self.classes_, self.categories_)
+
+    def _targets(self, y: np.ndarray, weight: np.ndarray) -> Targets:
+        if isinstance(self.likelihood, str) and self.likelihood in ("auto", "ordinal"):
+            return ordinal(y.astype(int), weight, len(self.classes_))
+        return classification(self.likelihood, len(self.classes_))

@@ -1,0 +1,266 @@
+"""From the rows of a table to a trained model: which noise, how many inducing inputs.
+
+Candidates race on all rows, or on some if there are many: each takes a few evaluations
+of its profile, and the one with the highest expected ELBO is trained further. All
+have the same number of inducing inputs. Gaussian noise may come back with every row as
+one, if the evidence is then the highest of all.
+"""
+
+import functools
+import json
+import math
+import time
+import warnings
+from typing import Any
+
+import jax
+import numpy as np
+
+from natgrad import distributed, gp
+from natgrad._runtime.compiler import SHORT_RUN
+from natgrad.data._batch import Batch
+from natgrad.data._batches import Arrays, Sample, filled
+from natgrad.errors import InputWarning
+from natgrad.gp import exact, kernels
+from natgrad.gp._fit import BATCH, default_rule, fits_at_once
+from natgrad.gp._profile import carried_over, profile_rule, whole_rule
+from natgrad.gp._sizes import choose_num_inducing, moved
+from natgrad.gp._sparse import work
+from natgrad.gp.inducing import MOST, ROWS_EACH
+from natgrad.gp.likelihoods import Gaussian
+from natgrad.gp.means import Zero
+from natgrad.sklearn._initial_kernels import initial_kernels
+from natgrad.sklearn._targets import MANY, Targets
+from natgrad.train._history import History
+from natgrad.train._loop import STEPS, Fitted, run
+
+
+FEWEST, FIRST = 32, 100
+"""How many inducing inputs are tried first, for less than so many rows and for more."""
+
+LAP = 20
+"""Evaluations that each candidate takes."""
+
+RACED = 2000
+"""On how many rows candidates race, at most."""
+
+FEWEST_STEPS = 1000
+"""The limit on steps on batches is at least this, however long they take."""
+
+WORK, BATCH_WORK = 4e10, 3.2e11
+"""Limits on the multiplications in a run, on all rows and on batches: some minutes."""
+
+PART = 5
+"""A race takes at most this part of the minutes."""
+
+
+def trained(
+    estimator: Any, rows: Batch, candidates: list[Targets], seed: int, **options: Any
+) -> Fitted:
+    """The best model found within the limits that the estimator sets."""
+    began = time.monotonic()
+    is_small = is_exact(estimator, candidates[0], len(rows.y))
+    if is_small and len(candidates) == 1:
+        starts = initial_kernels(estimator.kernel, rows.x.shape[1])
+        return _exact(estimator, rows, candidates[0], starts, options)
+    runs, ended = _race(estimator, rows, candidates, seed, len(rows.y))
+    if ended is not None:
+        return ended
+    model = runs[-1].params
+    if is_small:
+        # Gaussian noise may still win once every row is an inducing input. It starts
+        # from the default: the noise that the race has learned is too high.
+        start = initial_kernels(estimator.kernel, rows.x.shape[1])[:1]
+        found = _exact(estimator, rows, candidates[0], start, options)
+        if found.history[-1].objective >= runs[-1].history[-1].objective:
+            return found
+    model = _grown(estimator, model, rows, seed, len(rows.y))
+    minutes = minutes_left(estimator, began)
+    return train(estimator, model, rows, seed, minutes=minutes, **options)
+
+
+def begun(
+    estimator: Any, sample: Batch, candidates: list[Targets], seed: int, total: int
+) -> tuple[gp.SparseGP, Fitted | None]:
+    """A model to train on `total` rows that are on disk, found by a sample of them.
+
+    The noise and the number of inducing inputs are found as for rows in memory. If it
+    was interrupted it is over, and the second is what there is.
+    """
+    runs, ended = _race(estimator, sample, candidates, seed, total)
+    if ended is not None:
+        return ended.params, ended
+    model = _grown(estimator, runs[-1].params, sample, seed, total)
+    # Rounding may differ between machines: what the first one chose holds for all.
+    own = [_kind(model), len(model.inducing)]
+    told = json.loads(distributed.exchange(json.dumps(own).encode())[0])
+    if told != own:
+        same = next(each.params for each in runs if _kind(each.params) == told[0])
+        model = moved(same, sample.x, told[1], seed)
+    return model, None
+
+
+def _kind(model: gp.SparseGP) -> str:
+    return type(model.likelihood).__name__
+
+
+def train(
+    estimator: Any, model: gp.SparseGP, rows: Any, seed: int, **options: Any
+) -> Fitted:
+    """Trains a model on all rows at once where they are few, else on batches."""
+    options = {"steps": _steps(estimator), "seed": seed, **options}
+    options.setdefault("progress", bool(estimator.verbose))
+    if isinstance(rows, Batch) and _is_whole(estimator, model, len(rows.y)):
+        if estimator.max_iter == "auto":
+            one = work(model, len(rows.y), len(model.inducing))
+            options["steps"] = min(STEPS, math.ceil(WORK / one))
+        rows = filled(rows)
+        data, rule = (
+            Arrays(rows, len(rows.y)),
+            whole_rule(model, len(rows.y), has_prior=True),
+        )
+        return gp.fit(model, data, rule=rule, **options)
+    size = _batch_size(estimator)
+    if estimator.max_iter == "auto":
+        one = work(model, size, len(model.inducing))
+        options["steps"] = min(STEPS, max(FEWEST_STEPS, math.ceil(BATCH_WORK / one)))
+    batches = Sample(rows, size, seed) if isinstance(rows, Batch) else rows
+    # To a power of two: tables of nearly one size share what is compiled.
+    fraction = 2.0 ** round(math.log2(batches.fraction))
+    return gp.fit(model, batches, rule=default_rule(None, fraction), **options)
+
+
+def is_exact(estimator: Any, targets: Targets, rows: int) -> bool:
+    """Whether all rows can be inducing inputs, and the bound is the evidence."""
+    is_small = estimator.n_inducing == "auto" and rows <= exact.MOST_ROWS
+    is_single = not isinstance(estimator.kernel, kernels.Separate)
+    return is_small and is_single and type(targets.likelihood) is Gaussian
+
+
+def _exact(
+    estimator: Any,
+    rows: Batch,
+    targets: Targets,
+    starts: list[Any],
+    options: dict[str, Any],
+) -> Fitted:
+    # Over within seconds, and so without checkpoints.
+    mean = targets.mean or Zero()
+    begun = [exact.Hyperparameters(start, targets.likelihood, mean) for start in starts]
+    return exact.fit(
+        begun,
+        exact.inducing_inputs(rows.x),
+        filled(rows),
+        steps=_steps(estimator),
+        minutes=estimator.minutes,
+        progress=bool(estimator.verbose),
+        log=options.get("log"),
+        has_prior=True,
+    )
+
+
+def _grown(
+    estimator: Any, model: gp.SparseGP, rows: Batch, seed: int, total: int
+) -> gp.SparseGP:
+    """The model with as many inducing inputs as help, unless their number is given."""
+    if estimator.n_inducing != "auto":
+        return model
+    is_all = total == len(rows.y) and _is_whole(estimator, model, total)
+    larger = choose_num_inducing(model, rows, seed)
+    usual = min(total // ROWS_EACH, MOST)
+    if not is_all and len(larger.inducing) < usual:
+        larger = moved(model, rows.x, usual, seed)
+    if len(larger.inducing) > len(model.inducing):
+        return carried_over(larger, model, filled(rows)) if is_all else larger
+    return model
+
+
+def _race(
+    estimator: Any, rows: Batch, candidates: list[Targets], seed: int, total: int
+) -> tuple[list[Fitted], Fitted | None]:
+    """The last run of each candidate, the best last; and one that was interrupted.
+
+    `rows` are all of the table, or a sample of its `total` rows.
+    """
+    is_auto = estimator.n_inducing == "auto"
+    first = FIRST if len(rows.y) >= MANY else FEWEST
+    size = first if is_auto else estimator.n_inducing
+    kernel = initial_kernels(estimator.kernel, rows.x.shape[1])[0]
+    with warnings.catch_warnings():
+        if is_auto:
+            warnings.simplefilter("ignore", InputWarning)  # of too few rows
+        models = [
+            gp.initialize(
+                rows.x, each.likelihood, size, seed, kernel=kernel, mean=each.mean
+            )
+            for each in candidates
+        ]
+    left = [Fitted(model, History()) for model in models]
+    is_decided = not is_auto or len(models[0].inducing) < size or size >= len(rows.y)
+    # With so few rows for each lengthscale the race would overfit its rows.
+    is_decided |= ROWS_EACH * rows.x.shape[1] > RACED and total > RACED
+    if len(models) == 1 and is_decided:
+        return left, None
+    chosen = np.sort(np.random.default_rng(seed).permutation(len(rows.y))[:RACED])
+    some = filled(jax.tree.map(lambda column: column[chosen], rows))
+    data, rule = Arrays(some, len(some.y)), profile_rule(len(some.y), is_brief=True)
+    if len(left) == 1:
+        # The program of the whole run, which may go on with as many inducing inputs.
+        rule = whole_rule(left[0].params, len(some.y), has_prior=True)
+    minutes = estimator.minutes and estimator.minutes / PART / len(left)
+    steps = min(LAP, _steps(estimator))
+    for place, each in enumerate(left):
+        title = f"trying {_kind(each.params)}: "
+        left[place] = run(
+            rule,
+            each.params,
+            data,
+            steps=steps,
+            minutes=minutes,
+            progress=title if estimator.verbose else False,
+        )
+        # Of several processes all end if one was told to.
+        told = distributed.exchange(str(left[place].history.reason).encode())
+        if b"interrupted" in told:
+            left[place].history.reason = "interrupted"
+            return left, left[place]
+    excess = 1 / len(chosen) - 1 / total
+
+    def on_all_rows(each: Fitted) -> float:
+        # The KL term of the ELBO is shared by all rows, not only by those that raced.
+        shared = excess * float(_prior_kl(each.params)) if excess else 0.0
+        return each.history[-1].objective + shared
+
+    return sorted(left, key=on_all_rows), None
+
+
+@functools.partial(jax.jit, compiler_options=SHORT_RUN)
+def _prior_kl(model: Any) -> Any:
+    return model.prior_kl()
+
+
+def _is_whole(estimator: Any, model: gp.SparseGP, rows: int) -> bool:
+    """Whether every step sees all rows."""
+    if estimator.batch_size == "auto":
+        return fits_at_once(model, rows)
+    return rows <= estimator.batch_size
+
+
+def _batch_size(estimator: Any) -> int:
+    """How many rows a batch has."""
+    return BATCH if estimator.batch_size == "auto" else estimator.batch_size
+
+
+def _steps(estimator: Any) -> int:
+    """The most steps that any run takes."""
+    return STEPS if estimator.max_iter == "auto" else estimator.max_iter
+
+
+def minutes_left(estimator: Any, began: float) -> float | None:
+    """What a race has left of the minutes."""
+    if estimator.minutes is None:
+        return None
+    left = estimator.minutes - (time.monotonic() - began) / 60
+    left = max(left, estimator.minutes / PART)
+    # Processes that end at different times would wait for each other.
+    return float(distributed.exchange(repr(left).encode())[0])

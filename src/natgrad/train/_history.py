@@ -1,0 +1,180 @@
+"""What a run has said of itself, as a table, a picture and lines of a file."""
+
+import dataclasses
+import json
+import math
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from natgrad._printable import printable
+from natgrad.errors import CheckpointWarning
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """How a run stands after a step.
+
+    `objective` is the evidence bound per row where the number of data is known, else
+    minus the loss: the mean over all steps since the record before. `score` is that of
+    held-out data. `step_size` is of the last natural step. `halvings` and `refused`
+    count all steps so far: how often a natural step was cut in half, and how many were
+    not taken, as no half of it passed the test or as something was not finite.
+    """
+
+    step: int
+    seconds: float
+    objective: float
+    score: float | None = None
+    step_size: float | None = None
+    halvings: int | None = None
+    refused: int = 0
+    steps_per_second: float | None = None
+
+    def numbers(self) -> dict[str, int | float]:
+        """What is known, by name."""
+        known = dataclasses.asdict(self).items()
+        return {name: value for name, value in known if value is not None}
+
+
+class History:
+    """The records of a run, in order; `reason` says why it ended.
+
+    With a path, each is also a line of JSON in that file, written as it is added, by
+    the one process of several that is the writer.
+    """
+
+    def __init__(self, path: str | Path | None = None, is_writer: bool = True):
+        self.records: list[Record] = []
+        self.is_writer = is_writer
+        self.path = None if path is None else Path(path)
+        self.reason = "not ended"
+
+    def begin(self, step: int) -> None:
+        """Takes up what the file holds up to a step, and drops what came after."""
+        if self.path is None:
+            return
+        lines = self.path.read_text().splitlines() if self.path.exists() else []
+        kept = [record for line in lines if (record := _parsed(line)) is not None]
+        self.records = [record for record in kept if record.step <= step]
+        if not self.is_writer:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        beside = self.path.with_name(self.path.name + ".tmp")
+        beside.write_text("".join(_line(record) for record in self.records))
+        beside.replace(self.path)
+
+    def add(self, record: Record) -> None:
+        """Appends a record, to the file too."""
+        self.records.append(record)
+        if self.path is not None and self.is_writer:
+            try:
+                with self.path.open("a") as file:
+                    file.write(_line(record))
+            except OSError as error:  # a full disk is no reason to lose the run
+                warnings.warn(
+                    f"a record could not be written to {self.path}: {error}; the run "
+                    "goes on",
+                    CheckpointWarning,
+                    stacklevel=3,
+                )
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records)
+
+    def __getitem__(self, place: int) -> Record:
+        return self.records[place]
+
+    def column(self, name: str) -> list[Any]:
+        """One field of all records."""
+        return [getattr(record, name) for record in self.records]
+
+    def __repr__(self) -> str:
+        if not self.records:
+            return "History()"
+        last = ", ".join(f"{key}={value}" for key, value in self[-1].numbers().items())
+        reason = printable(self.reason)
+        return f"History({len(self)} records, {reason}; last: {last})"
+
+    def thinned(self, most: int) -> "History":
+        """The same with at most so many records, evenly spread, the last among them."""
+        history = History()
+        history.reason = self.reason
+        stride = max(1, math.ceil(len(self) / most))
+        history.records = self.records[::-1][::stride][::-1]
+        return history
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON values, for `from_dict`."""
+        return {
+            "reason": self.reason,
+            "records": [dataclasses.asdict(record) for record in self],
+        }
+
+    @classmethod
+    def from_dict(cls, state: dict[str, Any]) -> "History":
+        """The history that `to_dict` was asked of."""
+        history = cls()
+        history.reason = state["reason"]
+        history.records = [Record(**record) for record in state["records"]]
+        return history
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame, a row for each record."""
+        import pandas
+
+        return pandas.DataFrame([dataclasses.asdict(record) for record in self])
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draws the bound and the held-out score above, the step sizes below.
+
+        `axes` are two of Matplotlib's; left out, a figure is made. Returns them.
+        """
+        if axes is None:
+            try:
+                from matplotlib import pyplot
+            except ImportError as error:
+                raise ImportError(
+                    'a picture needs Matplotlib: pip install "natgrad[plot]"'
+                ) from error
+            _, axes = pyplot.subplots(
+                2, 1, sharex=True, height_ratios=[3, 1], layout="constrained"
+            )
+        above, below = axes
+        steps = self.column("step")
+        above.plot(steps, self.column("objective"), label="evidence bound per row")
+        if any(score is not None for score in self.column("score")):
+            above.plot(steps, self.column("score"), label="held-out log density")
+        above.set_ylim(*shown_range(self.column("objective") + self.column("score")))
+        above.set_ylabel("nats per row")
+        above.legend(loc="lower right")
+        if any(size is not None for size in self.column("step_size")):
+            below.semilogy(steps, self.column("step_size"), ".-", markersize=3)
+        below.set_ylabel("step size")
+        below.set_xlabel("step")
+        return axes
+
+
+def shown_range(values: list[float | None]) -> tuple[float, float]:
+    """From the lowest to the highest of the values, but for a steep beginning."""
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    known = sorted(known) or [0.0]
+    low, high = known[len(known) // 20], known[-1]
+    margin = 0.05 * (high - low) or 1.0
+    return low - margin, high + margin
+
+
+def _line(record: Record) -> str:
+    return json.dumps(record.numbers()) + "\n"
+
+
+def _parsed(line: str) -> Record | None:
+    """A record, or None of a line that was cut off when the process died."""
+    try:
+        return Record(**json.loads(line))
+    except (ValueError, TypeError):
+        return None

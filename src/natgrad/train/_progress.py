@@ -1,0 +1,185 @@
+"""A progress bar in a terminal or a notebook, and plain lines in a log file."""
+
+import shutil
+import sys
+import time
+from typing import Any
+
+from natgrad.train._history import Record
+
+
+SECONDS = 10.0
+"""How long a log file goes without a line."""
+
+
+class Progress:
+    """Shows how a run stands; as a context, it cleans up after itself."""
+
+    def __init__(
+        self,
+        steps: int | None,
+        seconds: int | float | None,
+        begin: int = 0,
+        title: str = "",
+    ):
+        self.steps, self.seconds, self.begin = steps, seconds, begin
+        self.title = title
+        self.started: float | None = None
+        self.shown = -SECONDS
+        self.bar: Any = None
+        self.record: Record | None = None
+
+    def __enter__(self) -> "Progress":
+        if is_interactive():
+            from tqdm.auto import tqdm
+
+            # A run of so many minutes is measured by the clock.
+            self.bar = tqdm(
+                total=self.steps or round(self.seconds or 0),
+                initial=self.begin if self.steps else 0,
+                desc=f"{self.title}compiling ",
+                bar_format=_form(is_counted=self.steps is not None),
+                dynamic_ncols=True,
+            )
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+    def show(self, step: int, record: Record | None) -> None:
+        """Tells the step reached and, if there is a new one, the record."""
+        self.record = record or self.record
+        if self.started is None:
+            # What was spent on compiling says nothing of the time that is left.
+            self.started, self.begin = time.monotonic(), step
+            if self.bar is not None:
+                self.bar.set_description_str(self.title, refresh=False)
+                self.bar.unpause()
+        spent = int(time.monotonic() - self.started)
+        if self.bar is not None:
+            if record is not None:
+                self.bar.set_postfix_str(summary(record), refresh=False)
+            now = step if self.steps else min(spent, self.bar.total)
+            self.bar.update(now - self.bar.n)
+        elif record is not None and time.monotonic() - self.shown >= SECONDS:
+            self.shown = time.monotonic()
+            if record.step != self.steps:
+                self._print(f"{summary(record)}  {self._left(record.step)} left")
+
+    def end(self, reason: str) -> None:
+        """The last that is shown of a run."""
+        if self.record is None:
+            return
+        last = f"{summary(self.record)}  {reason}"
+        if self.bar is None:
+            self._print(last)
+        elif self.record.step != self.steps:
+            self.bar.set_postfix_str(last)
+
+    def _print(self, text: str) -> None:
+        if self.record is not None:
+            of = f"/{self.steps}" if self.steps else ""
+            line = f"{self.title}step {self.record.step}{of}  {text}"
+            print(line, file=sys.stderr, flush=True)
+
+    def _left(self, step: int) -> str:
+        spent = time.monotonic() - (self.started or 0.0)
+        left = float("inf")
+        if self.steps and step > self.begin:
+            left = spent / (step - self.begin) * (self.steps - step)
+        if self.seconds:
+            left = min(left, self.seconds - spent)
+        return "?" if left == float("inf") else clock(left)
+
+
+def _form(is_counted: bool) -> str:
+    """What a bar looks like: in a narrow terminal its numbers come first."""
+    is_narrow = shutil.get_terminal_size().columns < 100
+    bar = "{percentage:3.0f}%" if is_narrow else "{percentage:3.0f}%|{bar:16}|"
+    count = " {n_fmt}/{total_fmt}" if is_counted else ""
+    return "{desc}" + bar + count + " [{elapsed}<{remaining}]{postfix}"
+
+
+class Silent:
+    """Shows nothing."""
+
+    def __enter__(self) -> "Silent":
+        return self
+
+    def __exit__(self, *exception: Any) -> None: ...
+
+    def show(self, step: int, record: Record | None) -> None: ...
+
+    def end(self, reason: str) -> None: ...
+
+
+class Rows:
+    """Shows how many rows of a table are done, of how many, and how fast."""
+
+    def __init__(self, total: int, done: int = 0):
+        self.total, self.done, self.begin = total, done, done
+        self.started = self.shown = time.monotonic()
+        self.bar: Any = None
+
+    def __enter__(self) -> "Rows":
+        if is_interactive():
+            from tqdm.auto import tqdm
+
+            self.bar = tqdm(
+                total=self.total,
+                initial=self.done,
+                unit=" rows",
+                unit_scale=True,
+                dynamic_ncols=True,
+            )
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+    def add(self, rows: int) -> None:
+        """Tells of more rows that are done."""
+        self.done += rows
+        if self.bar is not None:
+            self.bar.update(rows)
+        elif time.monotonic() - self.shown >= SECONDS:
+            self.shown = time.monotonic()
+            rate = (self.done - self.begin) / (self.shown - self.started)
+            left = clock((self.total - self.done) / rate)
+            line = f"row {self.done:,}/{self.total:,}  {rate:,.0f} rows/s  {left} left"
+            print(line, file=sys.stderr, flush=True)
+
+
+def summary(record: Record) -> str:
+    """A record in few words."""
+    parts = [f"bound/N {record.objective:.4g}"]
+    if record.score is not None:
+        parts.append(f"held-out {record.score:.4g}")
+    if record.step_size is not None:
+        parts.append(f"step {record.step_size:.2g}")
+    if record.halvings:
+        parts.append(f"halved {record.halvings}")
+    if record.refused:
+        parts.append(f"refused {record.refused}")
+    if record.steps_per_second:
+        rate = record.steps_per_second
+        parts.append(f"{rate:.0f} steps/s" if rate >= 10 else f"{rate:.2g} steps/s")
+    return "  ".join(parts)
+
+
+def clock(seconds: float) -> str:
+    """1:02:03, or 02:03."""
+    minutes, seconds = divmod(max(int(seconds), 0), 60)
+    hours, minutes = divmod(minutes, 60)
+    return (
+        f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes:02}:{seconds:02}"
+    )
+
+
+def is_interactive() -> bool:
+    """Whether someone is looking: at a terminal, or at a notebook."""
+    # A notebook's kernel has this class; its stderr is not a terminal.
+    kernel = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return type(kernel).__name__ == "ZMQInteractiveShell" or sys.stderr.isatty()

@@ -1,0 +1,146 @@
+"""What one step of training does, as a pure function of the state and a batch."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float
+
+from natgrad._guarded import guarded_ngd
+from natgrad._optim import annealed, on_distributions, on_hyperparameters
+from natgrad.families._base import is_distribution
+from natgrad.train._constants import NONE, Constants, is_trained
+from natgrad.train._mesh import ALONE, Across
+
+
+RATE = 0.03
+"""Where the rate of Adam starts: a change of a logarithm or of a scaled input."""
+
+
+class Rule(NamedTuple):
+    """What a loop needs: the state of the optimizers, and a step.
+
+    `step(params, state, batch, **extra)` returns the parameters, the state and the
+    loss; a step whose loss or gradient is not finite changes nothing and returns a loss
+    that is not finite. Of what the loop knows it takes what it needs: `progress`, the
+    part of the run that is over; `key`, which is new at each step; `across`, the
+    devices that share the batch, over which it is to take means; and `complete`, which
+    puts back among the parameters what is not trained, such as a function. If it is
+    right for parts of any weights, whatever the loss is like, it `is_shareable`. A rule
+    that knows when it is done has `is_over`, a function of its state; it sees all rows
+    at every step, on one device. If its rate falls with `progress`, it `is_annealed`,
+    and the loop decides when that begins. A rule for few, short steps `is_brief`: it
+    compiles faster and runs slower.
+    """
+
+    init: Callable[[Any], Any]
+    step: Callable[..., tuple[Any, Any, Float[Array, ""]]]
+    is_shareable: bool = False
+    is_over: Callable[[Any], Bool[Array, ""]] | None = None
+    is_annealed: bool = False
+    is_brief: bool = False
+
+
+Loss = Callable[..., Array]
+"""A number in nats to be made small, of the parameters, a batch and maybe a `key`."""
+
+
+def in_turn(loss: Loss, *optimizers: optax.GradientTransformation) -> Rule:
+    """A step of each optimizer, one after another, on one batch.
+
+    Each gets the gradient where the one before it has arrived. On several devices the
+    loss of a batch is the mean of those of its parts. With one optimizer it is
+    a plain step; `natgrad.split` moves distributions and the rest at the same time, and
+    `on_distributions` with `on_hyperparameters` in turn, as the paper does.
+    """
+    steps = [optax.with_extra_args_support(tx) for tx in optimizers]
+    names = list(inspect.signature(loss).parameters)[2:]
+
+    def init(params: Any) -> tuple[optax.OptState, ...]:
+        return tuple(tx.init(params) for tx in steps)
+
+    def step(
+        params: Any,
+        state: Any,
+        batch: Any,
+        across: Across = ALONE,
+        complete: Constants = NONE,
+        **extra: Any,
+    ) -> Any:
+        known = {name: extra[name] for name in names if name in extra}
+        of_part = lambda params: loss(complete(params), batch, **known)
+        value_fn = lambda params: across.mean(of_part(params))
+        is_good, first, there, states = jnp.ones((), bool), None, params, []
+        for tx, tx_state in zip(steps, state, strict=True):
+            value, grads = across.mean(jax.value_and_grad(of_part)(there))
+            is_good &= all_finite((value, grads))
+            updates, tx_state = tx.update(
+                grads,
+                tx_state,
+                there,
+                **{**extra, "value": value, "grad": grads, "value_fn": value_fn},
+            )
+            there = optax.apply_updates(there, updates)
+            states.append(tx_state)
+            first = value if first is None else first
+        is_good &= all_finite(there) & all_inside(there)
+        moved = (there, tuple(states))
+        params, state = kept_unless(is_good, moved, (params, state))
+        return params, state, jnp.where(is_good, jnp.asarray(first), jnp.nan)
+
+    return Rule(init, step)
+
+
+def default_hyperparameters() -> optax.GradientTransformationExtraArgs:
+    """What moves all but the distributions if nothing is said: see `RATE`."""
+    return annealed(optax.scale_by_adam(), RATE)
+
+
+def default_rule(loss: Loss, params: Any, fraction: float | None) -> Rule:
+    """A guarded step on the distributions and Adam on the rest, where there is any.
+
+    `fraction` is the part of the data that a batch holds. The distributions move first.
+    """
+    nodes = jax.tree.leaves(params, is_leaf=is_distribution)
+    kinds = frozenset(map(is_distribution, filter(is_trained, nodes)))
+    return _default_rule(loss, kinds, fraction)
+
+
+@functools.lru_cache(maxsize=16)
+def _default_rule(loss: Loss, kinds: frozenset[bool], fraction: float | None) -> Rule:
+    """One object for one loss, so that it is compiled once."""
+    is_noisy = "key" in inspect.signature(loss).parameters
+    guarded = guarded_ngd(fraction, is_noisy=is_noisy)
+    ordinary = default_hyperparameters()
+    optimizers: list[optax.GradientTransformation] = []
+    if True in kinds:
+        optimizers.append(on_distributions(guarded))
+    if False in kinds:
+        optimizers.append(on_hyperparameters(ordinary))
+    return in_turn(loss, *optimizers)._replace(is_annealed=False in kinds)
+
+
+def all_finite(tree: Any) -> Bool[Array, ""]:
+    """Whether all numbers of a tree are."""
+    leaves = [
+        leaf
+        for leaf in jax.tree.leaves(tree)
+        if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)
+    ]
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in leaves]).all()
+
+
+def all_inside(tree: Any) -> Bool[Array, ""]:
+    """Whether all distributions of a tree are members of their families."""
+    nodes = jax.tree.leaves(tree, is_leaf=is_distribution)
+    insides = [node.is_inside().all() for node in nodes if is_distribution(node)]
+    return jnp.stack([*insides, jnp.ones((), bool)]).all()
+
+
+def kept_unless(is_good: Any, new: Any, old: Any) -> Any:
+    """`new` if it is good, else `old`."""
+    return jax.tree.map(lambda ours, theirs: jnp.where(is_good, ours, theirs), new, old)

@@ -1,0 +1,93 @@
+"""Laws of runs as data."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given, settings, strategies
+
+from natgrad import _config as runs
+from natgrad._config import Run, dumps, loads
+from natgrad.errors import InputError
+
+
+text = strategies.text(strategies.characters(codec="utf-8"))
+fields = strategies.fixed_dictionaries(
+    {
+        "data": text,
+        "target": strategies.just("y"),
+        "inputs": strategies.none()
+        | strategies.lists(text.filter(lambda name: name != "y"), unique=True).map(
+            tuple
+        ),
+        "nulls": strategies.sampled_from(runs.NULLS),
+        "sha256": strategies.none() | text,
+        "likelihood": strategies.sampled_from(("auto", *runs.LIKELIHOODS)),
+        "kernel": text,
+        "inducing": strategies.just("auto") | strategies.integers(1, 10**6),
+        "max_iter": strategies.just("auto") | strategies.integers(1, 10**9),
+        "minutes": strategies.none() | strategies.floats(1e-9, 1e9),
+        "batch_size": strategies.just("auto") | strategies.integers(1, 10**9),
+        "seed": strategies.integers(0, 2**32 - 1),
+    }
+)
+
+
+@settings(deadline=None)
+@given(fields)
+def test_a_run_is_read_back_as_it_was_written(values):
+    run = Run(**values)
+    assert loads(dumps(run)) == run
+
+
+def test_what_is_given_takes_the_place_of_what_is_written():
+    run = Run("a.csv", "y", seed=3)
+    expected = dataclasses.replace(run, data="b.csv", max_iter=7)
+    assert loads(dumps(run), data="b.csv", max_iter=7) == expected
+
+
+def test_a_relative_path_begins_where_the_file_is(tmp_path):
+    (tmp_path / "run.toml").write_text('[data]\ndata = "a.csv"\ntarget = "y"\n')
+    assert runs.read(tmp_path / "run.toml").data == str(tmp_path / "a.csv")
+    assert runs.read(tmp_path / "run.toml", data="b.csv").data == "b.csv"
+    (tmp_path / "run.toml").write_text('[data]\ndata = "energy"\ntarget = "y"\n')
+    assert runs.read(tmp_path / "run.toml").data == "energy"
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("[model]\nlikelyhood = 'gaussian'", "no .*'likelyhood'.*mean 'likelihood'"),
+        ("[modle]\nkernel = 'rbf'", "no section 'modle'.*mean 'model'"),
+        ("[model]\nlikelihood = 'student'", "likelihood is 'student'.*'student-t'"),
+        ("[training]\nmax_iter = 'many'", "max_iter is 'many'.*a whole number"),
+        ("[training]\nmax_iter = true", "max_iter is True.*a whole number"),
+        ("[training]\nmax_iter = 2.5", "max_iter is 2.5.*a whole number"),
+        ("[training]\nmax_iter = 0", "max_iter is 0; it should be above 0"),
+        ("[training]\nminutes = nan", "minutes is nan; it should be above 0"),
+        ("[training]\nseed = -1", "seed is -1"),
+        ("[model]\ninducing = 'some'", "inducing is 'some'.*\"auto\" or a whole"),
+        ("[model]\ninducing = -3", "inducing is -3; it should be above 0"),
+        ("inputs = ['a', 1]", "inputs is .*list of names"),
+        ("inputs = ['a', 'a']", "'a' is among the inputs more than once"),
+        ("inputs = ['a', 'y']", "target 'y' is among the inputs"),
+        ("nulls = 'zero'", "nulls is 'zero'"),
+        ("model = 3", "no .*'model'"),
+        ("seed 3", "not TOML"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path, lines, message):
+    path = tmp_path / "run.toml"
+    path.write_text(f"[data]\ndata = 'a.csv'\ntarget = 'y'\n{lines}\n")
+    with pytest.raises(InputError, match=rf"run\.toml: .*{message}"):
+        runs.read(path)
+
+
+def test_what_is_missing_is_named(tmp_path):
+    (tmp_path / "run.toml").write_text("[data]\ndata = 'a.csv'\n")
+    with pytest.raises(InputError, match="no 'target'"):
+        runs.read(tmp_path / "run.toml")
+    with pytest.raises(InputError, match="cannot be read: No such file"):
+        runs.read(tmp_path / "other.toml")
+    (tmp_path / "flat.toml").write_text("data = 'a.csv'\n")
+    with pytest.raises(InputError, match="data is 'a.csv'; it should be a section"):
+        runs.read(tmp_path / "flat.toml")
