@@ -32,11 +32,11 @@ from natgrad.gp import (
 )
 from natgrad.gp._files import load, read_metadata, save
 from natgrad.linalg import Full, Log, Sqrt
-from tests import test_envelope
+from tests import test_container
 from tests.gp.kernels import CASES
 from tests.gp.likelihoods import LIKELIHOODS, OURS
 from tests.references.model_v1 import make
-from tests.test_envelope import REFUSED, block, sealed
+from tests.test_container import REFUSED, block, sealed
 
 
 RNG = np.random.default_rng(0)
@@ -369,7 +369,7 @@ def write_hostile(folder):
         others |= {} if value is None else {place: value}
         model = described(document["model"], "model", others)
         envelope.write(folder / name, document | {"model": model}, others)
-    for name, data in test_envelope.HOSTILE.items():
+    for name, data in test_container.HOSTILE.items():
         (folder / name).write_bytes(data)
     (folder / "no arrays of a model").write_bytes(sealed(document, block(b"{}")))
 
@@ -416,4 +416,4 @@ def test_hostile_files_are_refused_at_once_and_run_nothing(tmp_path):
         assert error in ("CorruptFileError", "IncompatibleFileError"), (name, error)
         assert message.startswith(str(tmp_path)) and len(message) < 600, message
         assert seconds < 1 and megabytes < 100, (name, seconds, megabytes)
-    assert not Path(test_envelope.MARK).exists()
+    assert not Path(test_container.MARK).exists()
