@@ -7,7 +7,7 @@ from scipy.stats import t as student_t
 
 from natgrad.data import Batch
 from natgrad.gp import kernels, likelihoods
-from natgrad.gp._baseline import DOF, student_t_score, worse
+from natgrad.gp._baseline import DOF, has_heavy_tails, student_t_score, worse
 from natgrad.gp._few_rows import FADED, NOISE, few, misfit
 
 
@@ -93,3 +93,19 @@ def test_a_fit_below_the_plain_distribution_is_warned_of():
     assert worse(score, Y) is None
     assert "by 1.0 nats per row" in worse(score - 1, Y)
     assert worse(-1e9, np.full(5, 3.3)) is None  # it has no plain distribution
+
+
+@pytest.mark.parametrize(("scale", "shift"), [(1.0, 0.0), (1e-9, 5.0), (1e9, -1e9)])
+def test_tails_are_heavy_in_any_unit(scale, shift):
+    rng = np.random.default_rng(1)
+    normal, heavy = rng.standard_normal(60), rng.standard_t(1.5, 60)
+    assert has_heavy_tails(scale * heavy + shift)
+    assert not has_heavy_tails(scale * normal + shift)
+
+
+def test_normal_numbers_seldom_have_heavy_tails():
+    rng = np.random.default_rng(2)
+    for rows in (15, 60, 200):
+        found = [has_heavy_tails(rng.standard_normal(rows)) for _ in range(300)]
+        assert sum(found) <= 6
+    assert not has_heavy_tails(np.ones(20))

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 
-__all__ = ["student_t_score", "worse"]
+__all__ = ["has_heavy_tails", "student_t_score", "worse"]
 
 DOF = 4.0
 """Degrees of freedom: heavy tails, and the variance is still finite."""
@@ -21,6 +21,10 @@ equal it could be 0."""
 SLACK = 0.12
 """Nats per row by which a fit may be below the distribution without a warning. Fits of
 pure noise were at most 0.1 below it, with 20 to 200 rows."""
+
+TAILS = 0.06
+"""Nats per row by which a Student-t must beat a normal distribution before tails count
+as heavy, and one nat more in all: normal numbers pass this in 1 of 200 tables."""
 
 
 def student_t_score(y: Any, weight: Any = None) -> float:
@@ -59,3 +63,16 @@ def worse(elbo: float, y: Any, weight: Any = None) -> str | None:
         "outliers, fit their logarithm if they are skewed, and give gp.fit inputs and "
         "targets of a size near 1"
     )
+
+
+def has_heavy_tails(values: Any, weight: Any = None) -> bool:
+    """Whether a Student-t distribution fits clearly better than a normal one."""
+    values = np.asarray(values, float)
+    part = np.ones(len(values)) if weight is None else np.asarray(weight, float)
+    part = part / part.sum()
+    variance = float(part @ (values - part @ values) ** 2)
+    score = student_t_score(values, weight)
+    if not math.isfinite(score) or variance <= 0:
+        return False
+    normal = -0.5 * math.log(2 * math.pi * variance) - 0.5
+    return score - normal > TAILS + 1 / len(values)

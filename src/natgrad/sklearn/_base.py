@@ -34,6 +34,7 @@ from natgrad.sklearn._convergence import STILL, late_gain
 from natgrad.sklearn._initial_kernels import KERNELS
 from natgrad.sklearn._rows import counted, weighted
 from natgrad.sklearn._targets import (
+    MANY,
     Targets,
     centre_and_deviation,
     input_scales,
@@ -153,9 +154,29 @@ class BaseGP(BaseEstimator):
                 )
             if said is None and self.message_ == CONVERGED:
                 said = baseline.worse(fitted.history[-1].objective, y, weight)
+                said = said or self._heavy_tails(rows)
             if said is not None:
                 warnings.warn(said, InputWarning, stacklevel=4)
         return self
+
+    def _heavy_tails(self, rows: Batch) -> str | None:
+        """What to warn of, if normal noise leaves residuals with heavy tails."""
+        x, y, weight = (np.asarray(column) for column in rows)
+        # Residuals take half a second: only if the targets themselves have such tails.
+        if len(y) >= MANY or not isinstance(
+            self.model_.likelihood, gp.likelihoods.Gaussian
+        ):
+            return None
+        if not baseline.has_heavy_tails(y, weight):
+            return None
+        mean, variance = map(np.asarray, self._predictor.predict(x))
+        if not baseline.has_heavy_tails((y - mean) / np.sqrt(variance), weight):
+            return None
+        return (
+            "the residuals have heavier tails than normal noise, so intervals may be "
+            "too narrow: use likelihood='student-t' if the targets have outliers, or "
+            "fit their logarithm if they are skewed"
+        )
 
     @in_double
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
