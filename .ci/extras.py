@@ -111,7 +111,6 @@ natgrad("evaluate model motorcycle")
 natgrad("predict model motorcycle --out predictions.csv")
 natgrad("report model motorcycle --out report.html")
 """),
-    "reproduce": Promise('natgrad("reproduce fig1 --quick")'),
     "ray": Promise("""
 import natgrad.ray
 natgrad.ray.train(["train", "motorcycle", "--target", "accel"], workers=1)

@@ -18,10 +18,10 @@ from natgrad import _container as envelope
 
 STORED = Path(__file__).parents[1] / "tests" / "references"
 SEEDS = {
-    "model": sorted((STORED / "model_v1").glob("*.ngm")),
-    "regressor": [STORED / "estimator_v1" / "regressor.ngm"],
-    "classifier": [STORED / "estimator_v1" / "classifier.ngm"],
-    "ordinal": [STORED / "estimator_v1" / "ordinal.ngm"],
+    "model": sorted((STORED / "model_v1").glob("*.natgrad")),
+    "regressor": [STORED / "estimator_v1" / "regressor.natgrad"],
+    "classifier": [STORED / "estimator_v1" / "classifier.natgrad"],
+    "ordinal": [STORED / "estimator_v1" / "ordinal.natgrad"],
 }
 
 ESCAPE = "\x1b[2J\x1b[31mtrust me\x1b[0m"

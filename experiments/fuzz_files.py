@@ -37,7 +37,7 @@ from natgrad.gp._files import load
 jax.config.update("jax_enable_x64", True)
 
 HERE = Path(__file__).parent
-SEEDS = sorted((HERE.parent / "tests/references/model_v1").glob("*.ngm"))
+SEEDS = sorted((HERE.parent / "tests/references/model_v1").glob("*.natgrad"))
 LIMIT = 1.0  # seconds
 
 VALUES: list[Any] = [None, True, False, 0, 1, -1, 2, 3, 2**31, 2**63 - 1, 10**19]
@@ -222,7 +222,7 @@ def main() -> None:
     names, weights = list(KINDS), [weight for weight, _ in KINDS.values()]
     failures, modules, begun = 0, set(sys.modules), time.time()
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.ngm"
+        path = Path(folder) / "model.natgrad"
         for _ in range(options.files):
             name = rng.choices(names, weights)[0]
             data = KINDS[name][1](rng, rng.choice(seeds))
@@ -245,7 +245,7 @@ def main() -> None:
             counts[name][outcome] += 1
             if outcome == "FAILED":
                 failures += 1
-                kept = Path(tempfile.gettempdir()) / f"fuzz_failure_{failures}.ngm"
+                kept = Path(tempfile.gettempdir()) / f"fuzz_failure_{failures}.natgrad"
                 kept.write_bytes(data)
                 print(f"{name}: {took:.2f} s, kept as {kept}")
     columns = ["CorruptFileError", "IncompatibleFileError", "loaded", "unchanged"]

@@ -1,7 +1,7 @@
 """How far from the edge of the family a guarded step should stay: does it keep classes?
 
     export NATGRAD_DATA=folder-of-tables
-    python experiments/margin.py            # writes results/margin.md
+    PYTHONPATH=. python experiments/margin.py   # writes results/margin.md
 
 Hand-written digits of scikit-learn with robust-max: a class that no image is taken for
 is lost. And sets with Student-t noise, whose steps leave the family too.
@@ -20,8 +20,8 @@ from natgrad import _guarded as guarded, gp
 from natgrad.data import Batch
 from natgrad.gp import likelihoods
 from natgrad.gp.inducing import k_means
-from natgrad.reproduce import problems, stochastic
-from natgrad.reproduce.stochastic import Run
+from paper import problems, stochastic
+from paper.stochastic import Run
 
 
 MARGINS = (1, 4, 8)

@@ -50,7 +50,9 @@ def trials() -> dict[int, list[dict[str, Any]]]:
 def planted(mutation: Mutation, folder: Path) -> Path:
     """A copy of the library with the mistake in it."""
     source = folder / "src"
-    shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("src", "paper"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
     file = source / "natgrad" / mutation.file
     text = file.read_text(encoding="utf-8")
     if text.count(mutation.old) != 1:
@@ -61,11 +63,13 @@ def planted(mutation: Mutation, folder: Path) -> Path:
 
 def failures(source: Path, *tests: str) -> list[str]:
     """The tests of a library that fail."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    # The copies come before the clone.
+    command = [sys.executable, "-P", "-m", "pytest", "--import-mode=append"]
+    paths = f"{source}{os.pathsep}{source.parent}"
     run = subprocess.run(
-        [*command, "--tb=no", "-rfE", *tests],
+        [*command, "-q", "-p", "no:cacheprovider", "--tb=no", "-rfE", *tests],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(source)},
+        env=os.environ | {"PYTHONPATH": paths},
         capture_output=True,
         text=True,
         timeout=LIMIT,

@@ -315,23 +315,23 @@ MUTATIONS = (
         "units",
     ),
     Mutation(
-        "reproduce/curves.py",
+        "../../paper/curves.py",
         "is_kept = bound.iloc[-1] > max(bound.iloc[0], bound.max() - 0.5)",
         "is_kept = bound.iloc[-1] > min(bound.iloc[0], bound.max() - 0.5)",
         "a rate at which Adam falls far from its best counts as stable",
-        "test_reproduce.py",
+        "paper/test_experiments.py",
         "stable",
     ),
     Mutation(
-        "reproduce/stochastic.py",
+        "../../paper/stochastic.py",
         "return bounds.sum() + (len(bounds) - 1) * model.prior_kl()",
         "return bounds.sum() + len(bounds) * model.prior_kl()",
         "the bound of all rows lacks its divergence from the prior",
-        "test_reproduce.py",
+        "paper/test_experiments.py",
         "chunks",
     ),
     Mutation(
-        "reproduce/claims/batches.py",
+        "../../paper/claims/batches.py",
         """        bounds = at(table, iteration)
         wins = (bounds.NGD > bounds.GD) & (bounds.Adam < bounds.NGD)
 """,
@@ -339,7 +339,7 @@ MUTATIONS = (
         wins = (bounds.NGD > bounds.GD) | (bounds.Adam < bounds.NGD)
 """,
         "a claim of the paper holds if one of two rivals is beaten",
-        "test_claims.py",
+        "paper/test_claims.py",
     ),
     # Commands
     Mutation(

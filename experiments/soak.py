@@ -64,8 +64,8 @@ def one(rng: np.random.Generator, folder: Path) -> None:
         )
         start, _ = gp.fit(start, (x, y), steps=20, progress=False)
         gp.predictor(start).predict(x)
-        gp.save(start, folder / "model.ngm")
-        gp.load(folder / "model.ngm")
+        gp.save(start, folder / "model.natgrad")
+        gp.load(folder / "model.natgrad")
         return
     model.save(folder / "model.natgrad")
     load(folder / "model.natgrad")

@@ -7,9 +7,8 @@ from sklearn.calibration import calibration_curve
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from natgrad._places import Places, places
 from natgrad.errors import InputError
-from natgrad.metrics import evaluate, reliability
+from natgrad.metrics import PIT, evaluate, pit, reliability
 from tests.estimators import KINDS, fitted, table
 
 
@@ -64,10 +63,10 @@ def test_coverage_is_that_of_the_quantiles(kind):
         assert ours[f"coverage_{level}"] == pytest.approx(inside)
 
 
-def test_right_predictions_have_uniform_places():
+def test_right_predictions_have_uniform_transforms():
     (X, y), estimator = table("counts"), fitted("counts")
-    found = places(estimator, X, y.to_numpy())
-    before = places(estimator, X, y.to_numpy() - 1) if (y > 0).all() else None
+    found = pit(estimator, X, y.to_numpy())
+    before = pit(estimator, X, y.to_numpy() - 1) if (y > 0).all() else None
     assert before is None or np.allclose(before.high, found.low)
     assert (found.low < found.high).all()
     drawn = found._replace(low=0 * found.low, high=0 * found.low + 1).randomized()
@@ -77,12 +76,12 @@ def test_right_predictions_have_uniform_places():
 @pytest.mark.parametrize("level", [0.0, 0.1, 0.5, 0.9, 1.0])
 def test_coverage_of_right_predictions_is_the_level(level):
     uniform = (np.arange(1000) + 0.5) / 1000
-    assert Places(uniform, uniform).inside(level) == pytest.approx(level, abs=1e-3)
+    assert PIT(uniform, uniform).coverage(level) == pytest.approx(level, abs=1e-3)
     # A discrete target comes as often as its own probability says.
     shares = np.asarray([0.3, 0.05, 0.4, 0.25])
     ends = np.repeat(np.cumsum(shares), np.round(100 * shares).astype(int))
     begins = ends - np.repeat(shares, np.round(100 * shares).astype(int))
-    assert Places(begins, ends).inside(level) == pytest.approx(level)
+    assert PIT(begins, ends).coverage(level) == pytest.approx(level)
 
 
 def test_a_pipeline_is_measured_as_the_estimator_at_its_end():

@@ -16,6 +16,22 @@ import reference  # noqa: E402
 
 
 MODULES = public.modules()
+COMMITTED = Path(__file__).parent / "public_names.txt"
+
+
+def test_the_public_names_are_those_committed():
+    committed, found = set(COMMITTED.read_text().split()), set(public.listed())
+    update = "if you mean it, python docs/_ext/public.py > tests/public_names.txt"
+    assert found <= committed, f"added {sorted(found - committed)}; {update}"
+    assert found >= committed, f"removed {sorted(committed - found)}; {update}"
+
+
+def test_no_public_name_is_that_of_a_module_in_its_package():
+    for folder in (public.SOURCE / "natgrad").rglob("__init__.py"):
+        package = ".".join(folder.parent.relative_to(public.SOURCE).parts)
+        below = {path.stem for path in folder.parent.iterdir()}
+        names = {name.name for name in public.names(package) if name.kind != "module"}
+        assert not names & below, package
 
 
 def test_what_is_public_is_what_natgrad_gives():

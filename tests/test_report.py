@@ -106,5 +106,5 @@ def test_pictures_of_many_rows_say_that_they_are_of_some(tmp_path, monkeypatch):
     monkeypatch.setattr(report, "PICTURED", 30)
     path = report.write(fitted("one"), *table("one"), tmp_path / "page.html")
     page = path.read_text(encoding="utf-8")
-    assert "Of 30 rows, drawn at random." in page
+    assert "30 rows, drawn at random." in page
     assert "<h1>GPRegressor: yield &amp; &lt;loss&gt;</h1>" in page

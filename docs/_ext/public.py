@@ -1,4 +1,6 @@
-"""The public names of natgrad, read from its source: nothing is imported.
+"""The public names of natgrad, read from its source without importing it.
+
+    python docs/_ext/public.py > tests/public_names.txt
 
 A module's public names are those in its `__all__`; else those it imports as themselves
 (`x as x`), the functions and classes it defines, and the constants that have a
@@ -14,7 +16,7 @@ from typing import NamedTuple
 
 SOURCE = Path(__file__).parents[2] / "src"
 
-# Modules that no package imports for its users: they load what few of them need.
+# Modules that you import yourself, because they load what few users need.
 APART = (
     "natgrad.gp.exact",
     "natgrad.ray",
@@ -80,11 +82,11 @@ def names(module: str) -> tuple[Name, ...]:
         if not name.name.startswith("_") and (name.kind != "data" or name.doc)
     ]
     every = (*(name for name in imported if name is not None), *written)
-    listed = _listed(module)
-    return every if listed is None else tuple(n for n in every if n.name in listed)
+    chosen = _in_all(module)
+    return every if chosen is None else tuple(n for n in every if n.name in chosen)
 
 
-def _listed(module: str) -> list[str] | None:
+def _in_all(module: str) -> list[str] | None:
     """What `__all__` has, if there is one."""
     for name in _written(module):
         if name.name == "__all__" and isinstance(name.node, ast.Assign):
@@ -188,8 +190,15 @@ def addresses() -> dict[str, str]:
     return places
 
 
+def listed() -> list[str]:
+    """Every public name with the module that users import it from, sorted."""
+    return sorted(
+        f"{module}.{name.name}"
+        for module in modules()
+        for name in names(module)
+        if name.kind != "module"
+    )
+
+
 if __name__ == "__main__":
-    for module in modules():
-        found_here = [name.name for name in names(module) if name.kind != "module"]
-        print(f"{module} ({len(found_here)}): {', '.join(found_here)}")
-    print(sum(name.kind != "module" for module in modules() for name in names(module)))
+    print("\n".join(listed()))

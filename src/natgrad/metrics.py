@@ -1,30 +1,30 @@
-"""How good the predictions of an estimator are, in numbers."""
+"""Metrics of an estimator: how good its predictions are."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from natgrad._places import as_targets, is_classifier, places, unwrapped
+from natgrad.errors import InputError
 
 
 __all__ = ["evaluate"]
 
 
 COVERAGES = (50, 90, 95)
-"""The central intervals whose coverage is given, in per cent."""
+"""The central intervals whose coverage is reported, in per cent."""
 
 BINS = 10
 
 
 def evaluate(estimator: Any, X: Any, y: Any) -> dict[str, float]:
-    """The quality of predictions on given data, by name.
+    """Scores predictions on given data; returns a dictionary of metrics.
 
-    Of all estimators `log_density`, the mean over rows in nats and the user's units,
-    and `calibration_error`: how far shares that were predicted are from those that
-    were observed, on average. Of regressors `rmse`, `mae`, `r2` and the shares of
-    targets in central intervals, `coverage_50` and so on; of classifiers `error`,
-    `log_loss` and `brier`. A count at the edge of an interval is inside by the part of
-    its probability that the interval holds.
+    Every estimator has `log_density`, the mean over rows in nats and your units, and
+    `calibration_error`, the mean distance between predicted and observed frequencies.
+    Regressors also have `rmse`, `mae`, `r2` and `coverage_50`, `coverage_90` and
+    `coverage_95`, the shares of targets in central intervals. Classifiers have `error`,
+    `log_loss` and `brier`. A count at the edge of an interval counts by the part of its
+    probability that the interval holds.
     """
     estimator, X = unwrapped(estimator, X)
     target = as_targets(X, y)
@@ -43,13 +43,13 @@ def _of_numbers(estimator: Any, X: Any, y: np.ndarray) -> dict[str, float]:
         "r2": float(1 - square / spread) if spread > 0 else float("nan"),
     }
     try:
-        where = places(estimator, X, y)
-    except NotImplementedError:  # a likelihood of one's own may lack it
+        values = pit(estimator, X, y)
+    except NotImplementedError:  # your own likelihood may have no cdf
         return found
     levels = np.linspace(0.05, 0.95, 19)
-    gaps = [where.inside(level) - level for level in levels]
+    gaps = [values.coverage(level) - level for level in levels]
     found["calibration_error"] = float(np.mean(np.abs(gaps)))
-    return found | {f"coverage_{k}": where.inside(k / 100) for k in COVERAGES}
+    return found | {f"coverage_{k}": values.coverage(k / 100) for k in COVERAGES}
 
 
 def _of_classes(
@@ -63,7 +63,7 @@ def _of_classes(
     return {
         "error": float(np.mean(y != classes[shares.argmax(1)])),
         "log_loss": -log_density,
-        # Of two classes each error counts twice, and by custom once.
+        # With two classes the sum has each error twice; by convention it counts once.
         "brier": float(brier / 2 if len(classes) == 2 else brier),
         "calibration_error": float(gaps @ bins.rows / len(y)),
     }
@@ -73,16 +73,16 @@ class Reliability(NamedTuple):
     """Bins of a predicted probability, those with rows in them."""
 
     predicted: np.ndarray  # the mean probability
-    observed: np.ndarray  # how often it came true
+    observed: np.ndarray  # how often it was right
     rows: np.ndarray
-    places: np.ndarray  # 0 for the bin that begins at 0
+    bins: np.ndarray  # 0 for the bin that starts at 0
 
 
 def reliability(classes: np.ndarray, shares: np.ndarray, y: np.ndarray) -> Reliability:
-    """What was predicted and what came, in bins of equal width.
+    """Predicted and observed frequencies, in bins of equal width.
 
-    Of two classes the probability of the second is looked at; of more, that of the
-    class which is predicted.
+    With two classes it is the probability of the second; with more, that of the
+    predicted class.
     """
     top = np.ones(len(y), int) if len(classes) == 2 else shares.argmax(1)
     predicted = shares[np.arange(len(y)), top]
@@ -92,3 +92,87 @@ def reliability(classes: np.ndarray, shares: np.ndarray, y: np.ndarray) -> Relia
     kept = np.flatnonzero(rows)
     mean = lambda x: np.bincount(place, x, BINS)[kept] / rows[kept]
     return Reliability(mean(predicted), mean(hits), rows[kept], kept)
+
+
+# Shared with plot and report
+
+
+def unwrapped(estimator: Any, X: Any) -> tuple[Any, Any]:
+    """The estimator at the end of a pipeline, and the inputs as it gets them."""
+    if hasattr(estimator, "steps"):
+        X = X if X is None else estimator[:-1].transform(X)
+        estimator = estimator[-1]
+    if not hasattr(estimator, "model_"):
+        raise InputError(
+            f"the estimator is a {type(estimator).__name__} without a model; it should "
+            "be one of natgrad.sklearn that has been fitted, or a pipeline with one"
+        )
+    return estimator, X if X is None or hasattr(X, "columns") else np.asarray(X)
+
+
+def is_classifier(estimator: Any) -> bool:
+    return hasattr(estimator, "classes_")
+
+
+def support_of(estimator: Any) -> str:
+    """The support of the targets: "real", "positive", "unit" or "count"."""
+    return getattr(estimator.model_.likelihood, "support", "real")
+
+
+def as_targets(X: Any, y: Any) -> np.ndarray:
+    """Targets as an array, one for each row."""
+    target = np.asarray(y)
+    target = target[:, 0] if target.ndim == 2 and target.shape[1] == 1 else target
+    rows = X.shape[0]
+    if target.shape != (rows,):
+        raise InputError(
+            f"y has shape {list(target.shape)}; it should be one target for each of "
+            f"the {rows} rows of X, [{rows}]"
+        )
+    if not rows:
+        raise InputError("X has no rows; a metric needs at least one")
+    return target
+
+
+class PIT(NamedTuple):
+    """Probability integral transforms: P(less than y) and P(at most y).
+
+    The two differ for discrete targets only.
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+
+    def randomized(self, seed: int = 0) -> np.ndarray:
+        """A random number between the two: uniform if the predictions are right."""
+        part = np.random.default_rng(seed).uniform(size=len(self.low))
+        return self.low + part * (self.high - self.low)
+
+    def coverage(self, level: float) -> float:
+        """The share of targets in the central interval of a level.
+
+        A discrete target at its edge counts by the part of its probability that the
+        interval holds, so the share is the level if the predictions are right.
+        """
+        tail, step = (1 - level) / 2, self.high - self.low
+        low, high = np.maximum(self.low, tail), np.minimum(self.high, 1 - tail)
+        held = np.maximum(high - low, 0) / np.where(step > 0, step, 1.0)
+        return float(np.mean(np.where(step > 0, held, low <= high)))
+
+
+def pit(estimator: Any, X: Any, y: np.ndarray) -> PIT:
+    """The probability integral transform of each target.
+
+    Classes are taken in their order; if they have none, any order will do.
+    """
+    if is_classifier(estimator):
+        classes = estimator.classes_
+        order = np.searchsorted(classes, getattr(estimator, "categories_", classes))
+        shares = np.asarray(estimator.predict_proba(X))[:, order]
+        hits = y[:, None] == classes[None, order]
+        high = (np.cumsum(shares, 1) * hits).sum(1)
+        return PIT((high - (shares * hits).sum(1)).clip(0, 1), high.clip(0, 1))
+    high = estimator.cdf(X, y)
+    if support_of(estimator) != "count":
+        return PIT(high, high)
+    return PIT((high - np.exp(estimator.log_density(X, y))).clip(0, 1), high)

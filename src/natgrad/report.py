@@ -1,4 +1,4 @@
-"""One page of HTML that says how good an estimator is, with nothing outside of it."""
+"""A self-contained HTML report on an estimator."""
 
 import base64
 import datetime
@@ -11,8 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from natgrad import plot
-from natgrad._places import as_targets, is_classifier, support_of, unwrapped
-from natgrad.metrics import COVERAGES, evaluate
+from natgrad.metrics import (
+    COVERAGES,
+    as_targets,
+    evaluate,
+    is_classifier,
+    support_of,
+    unwrapped,
+)
 from natgrad.plot._canvas import STYLE, some, taken
 from natgrad.sklearn import _summary as summary
 
@@ -21,7 +27,7 @@ __all__ = ["write"]
 
 
 PICTURED = 20_000
-"""How many rows the pictures look at; numbers are of all rows."""
+"""How many rows the pictures show; metrics use all rows."""
 
 PACKAGES = ("natgrad", "jax", "jaxlib", "numpy", "scipy", "scikit-learn", "matplotlib")
 
@@ -29,11 +35,11 @@ MEANINGS = {
     "log_density": "mean log predictive density of a row, in nats; higher is better",
     "rmse": "root of the mean squared error of the predicted mean",
     "mae": "mean absolute error of the predicted mean",
-    "r2": "share of the variance that is explained; 1 at best",
-    "error": "share of rows whose class was predicted wrongly",
-    "log_loss": "minus the mean log probability of the class that came",
+    "r2": "share of the variance explained; 1 at best",
+    "error": "share of rows with a wrong predicted class",
+    "log_loss": "minus the mean log probability of the observed class",
     "brier": "squared error of the probabilities",
-    "calibration_error": "mean gap of predicted and observed frequencies",
+    "calibration_error": "mean gap between predicted and observed frequencies",
     "coverage_50": "share of targets in their 50 % interval",
     "coverage_90": "share of targets in their 90 % interval",
     "coverage_95": "share of targets in their 95 % interval",
@@ -44,16 +50,16 @@ WORDS = {"rmse": "RMSE", "mae": "MAE", "r2": "R²", "brier": "Brier score"} | {
 SHARES = ("error", "coverage_50", "coverage_90", "coverage_95")
 
 CAPTIONS = {
-    "fit": "What was learned, with the data and the inducing inputs.",
-    "boundary": "The class that is predicted; paler where it is less sure.",
+    "fit": "Predictions, data and inducing inputs.",
+    "boundary": "The predicted class; paler where it is less certain.",
     "predicted": "Observed targets over predicted ones.",
-    "calibration": "What came true beside what was predicted; on the diagonal it is "
-    "right, and in the grey as near as so many rows can tell.",
-    "residuals": "The places of targets in their predictive distributions, as normal "
-    "scores; on the diagonal the distributions have the right shape.",
+    "calibration": "Observed frequencies over predicted ones; right predictions are on "
+    "the diagonal, give or take the grey band for so many rows.",
+    "residuals": "Normal scores of the targets in their predictive distributions; on "
+    "the diagonal the distributions have the right shape.",
     "relevance": "How fast predictions may change along each input; near zero it "
     "hardly matters.",
-    "history": "Training: the evidence bound should have levelled off.",
+    "history": "Training: the ELBO should have levelled off.",
 }
 
 PAGE = """<!DOCTYPE html>
@@ -118,7 +124,7 @@ figcaption {{ color: #555; font-size: .9rem; margin-top: .35rem; }}
 def write(estimator: Any, X: Any, y: Any, path: Any, title: str | None = None) -> Path:
     """Writes metrics, pictures, configuration and versions to one file of HTML.
 
-    The numbers are those of the given data: hold some out for an honest report.
+    The metrics are those of the given data: pass rows the fit has not seen.
     """
     inner, inputs = unwrapped(estimator, X)
     target = as_targets(inputs, y)
@@ -144,11 +150,11 @@ def write(estimator: Any, X: Any, y: Any, path: Any, title: str | None = None) -
 
 
 def _warning(estimator: Any) -> str:
-    """What a reader should know before the numbers."""
+    """A warning above the metrics, if training did not converge."""
     if estimator.converged_:
         return ""
-    said = f"Not converged: {estimator.message_}. Train longer before you trust this."
-    return f'<p class="warning">{html.escape(said)}</p>'
+    text = f"Not converged: {estimator.message_}. Train longer before you trust this."
+    return f'<p class="warning">{html.escape(text)}</p>'
 
 
 def _counted(number: int, noun: str) -> str:
@@ -213,7 +219,7 @@ def _pictures(estimator: Any, X: Any, y: Any) -> str:
     for name in _applicable(estimator):
         caption = html.escape(CAPTIONS[name])
         if len(rows) < len(target) and name not in ("relevance", "history"):
-            caption += f" Of {len(rows):,} rows, drawn at random."
+            caption += f" {len(rows):,} rows, drawn at random."
         figures.append(
             f'<figure><img alt="{caption}" src="{_drawn(data[name])}">'
             f"<figcaption>{caption}</figcaption></figure>"
@@ -222,9 +228,9 @@ def _pictures(estimator: Any, X: Any, y: Any) -> str:
 
 
 def _applicable(estimator: Any) -> list[str]:
-    """The names of the pictures that say something of an estimator."""
+    """The pictures that apply to an estimator."""
     width, has_classes = estimator.n_features_in_, is_classifier(estimator)
-    # Classes without order have places, but their shape means nothing.
+    # Without an order of the classes, normal scores mean nothing.
     has_order = not has_classes or support_of(estimator) == "count"
     applies = {
         "fit": width == 1,
@@ -239,7 +245,7 @@ def _applicable(estimator: Any) -> list[str]:
 
 
 def _drawn(draw: Callable[[Any], Any]) -> str:
-    """A picture as the address of an image that holds it."""
+    """A picture as a data URL."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

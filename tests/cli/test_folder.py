@@ -38,7 +38,7 @@ def test_a_run_that_was_interrupted_goes_on_and_one_that_ended_does_not(
 
 
 def test_a_model_that_is_not_what_it_says_is_refused(tmp_path):
-    document, arrays = envelope.read(Path(make.__file__).parent / "regressor.ngm")
+    document, arrays = envelope.read(Path(make.__file__).parent / "regressor.natgrad")
     columns = [{"kind": "number", "name": name} for name in ("age", "size")]
     good = {"schema": {"columns": columns, "nulls": "error"}, "rows": 40}
     good |= {"target": "price", "likelihood": "student-t"}

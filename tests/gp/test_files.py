@@ -117,7 +117,7 @@ def test_float32_is_kept_and_float64_needs_64_bits(tmp_path):
 
 @pytest.mark.parametrize("name", make.models())
 def test_files_of_version_1_are_read_and_predict_the_same(name, tmp_path):
-    path = STORED / f"{name}.ngm"
+    path = STORED / f"{name}.natgrad"
     stored = np.load(STORED / "predictions.npz")
     one = load(path)
     assert_same(make.models()[name], one)
@@ -230,7 +230,7 @@ def test_what_cannot_be_saved_is_said(tmp_path, monkeypatch):
 
 
 def test_every_flipped_bit_is_noticed(tmp_path):
-    good = (STORED / "regression.ngm").read_bytes()
+    good = (STORED / "regression.natgrad").read_bytes()
     path = tmp_path / "model"
     for bit in np.random.default_rng(1).choice(8 * len(good), 1000, replace=False):
         data = bytearray(good)
@@ -241,7 +241,7 @@ def test_every_flipped_bit_is_noticed(tmp_path):
 
 
 def test_a_hash_from_elsewhere_is_demanded():
-    path = STORED / "regression.ngm"
+    path = STORED / "regression.natgrad"
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     assert isinstance(load(path, expect_sha256=digest), SparseGP)
     with pytest.raises(CorruptFileError, match="its SHA-256 is"):

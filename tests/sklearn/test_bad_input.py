@@ -70,6 +70,8 @@ WRONG = {
     "kernel": (GPRegressor(kernel="matern"), X, Y, "kernel is 'matern'; it should be"),
     "inducing": (GPRegressor(n_inducing=0), X, Y, "n_inducing is 0; it should be"),
     "steps": (GPRegressor(max_iter=0.5), X, Y, "max_iter is 0.5; it should be"),
+    "verbose": (GPRegressor(verbose=-1), X, Y, "verbose is -1; it should be a whole"),
+    "loud": (GPRegressor(verbose="loud"), X, Y, "verbose is 'loud'; it should be"),
     "minutes": (GPRegressor(minutes=0), X, Y, "minutes is 0; it should be above 0"),
 }
 

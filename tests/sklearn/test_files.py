@@ -17,8 +17,8 @@ from natgrad.sklearn import (
     GPClassifier,
     GPOrdinal,
     GPRegressor,
-    _agreement as agreement,
     _fields as fields,
+    _files as files,
     _targets as targets,
 )
 from natgrad.train._history import Record
@@ -33,7 +33,7 @@ ESCAPE = "\x1b[2J\x1b[31mtrust me\x1b[0m"
 
 
 def stored(kind):
-    return envelope.read(STORED / f"{kind}.ngm")
+    return envelope.read(STORED / f"{kind}.natgrad")
 
 
 def forged(folder, kind, **fitted):
@@ -46,7 +46,7 @@ def forged(folder, kind, **fitted):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_files_of_version_1_are_read_and_predict_the_same(kind, tmp_path):
-    one = natgrad.sklearn.load(path=STORED / f"{kind}.ngm")
+    one = natgrad.sklearn.load(path=STORED / f"{kind}.natgrad")
     answers = np.load(STORED / "predictions.npz")
     assert type(one) is KINDS[kind]
     one.save(tmp_path / "again", make.METADATA)
@@ -101,7 +101,7 @@ def test_a_type_takes_the_memory_of_its_values_whatever_it_says(name, tmp_path):
 
 
 def test_a_hash_and_a_size_are_demanded_before_anything_is_believed(tmp_path):
-    other = Path(make_models.__file__).parent / "regression.ngm"
+    other = Path(make_models.__file__).parent / "regression.natgrad"
     with pytest.raises(IncompatibleFileError, match="not an estimator"):
         natgrad.sklearn.load(other)
     with pytest.raises(CorruptFileError, match="SHA-256"):
@@ -114,9 +114,9 @@ def test_every_parameter_attribute_and_likelihood_has_a_rule():
     for kind in KINDS.values():
         assert kind().get_params().keys() <= fields.PARAMS.keys()
     assert fields.RECORD.keys() == {field.name for field in dataclasses.fields(Record)}
-    assert agreement.LIKELIHOODS["GPRegressor"].keys() == {"auto", *targets.REGRESSION}
-    assert agreement.LIKELIHOODS["GPClassifier"].keys() == {*targets.CLASSES}
-    assert agreement.LIKELIHOODS["GPOrdinal"].keys() == {*targets.CLASSES, "ordinal"}
+    assert files.LIKELIHOODS["GPRegressor"].keys() == {"auto", *targets.REGRESSION}
+    assert files.LIKELIHOODS["GPClassifier"].keys() == {*targets.CLASSES}
+    assert files.LIKELIHOODS["GPOrdinal"].keys() == {*targets.CLASSES, "ordinal"}
 
 
 def test_a_field_without_a_rule_is_refused_by_name(tmp_path):
@@ -128,7 +128,7 @@ def test_what_could_not_be_loaded_is_not_saved(tmp_path):
     class Mine(GPRegressor):
         pass
 
-    model = natgrad.sklearn.load(STORED / "regressor.ngm")
+    model = natgrad.sklearn.load(STORED / "regressor.natgrad")
     for change in ({"kernel": "rbf"}, {"likelihood": "poisson"}, {"minutes": "two"}):
         old = {name: model.get_params()[name] for name in change}
         with pytest.raises(InputError, match=next(iter(change))):

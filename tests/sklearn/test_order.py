@@ -6,8 +6,8 @@ import pytest
 from sklearn.base import clone
 from sklearn.metrics import log_loss
 
-from natgrad._places import places
 from natgrad.errors import InputError
+from natgrad.metrics import pit
 from natgrad.sklearn import GPOrdinal, load
 
 
@@ -37,7 +37,7 @@ def assert_same(words, numbers):
     np.testing.assert_allclose(columns, numbers.predict_proba(X)[:, 0], rtol=1e-12)
     assert words.elbo_ == numbers.elbo_
     assert (words.predict(X) == np.array(WORDS)[numbers.predict(X)]).all()
-    found = places(words, X, TEXTS), places(numbers, X, GRADES)
+    found = pit(words, X, TEXTS), pit(numbers, X, GRADES)
     np.testing.assert_allclose(*found, rtol=1e-12)
 
 

@@ -33,7 +33,7 @@ def test_mlflow_loads_a_saved_estimator(regressor, tmp_path):
         folder = tmp_path / name
         mlflow.pyfunc.save_model(
             folder,
-            loader_module="natgrad.sklearn._pyfunc",
+            loader_module="natgrad.sklearn._loading",
             data_path=str(tmp_path / "model.natgrad"),
             pip_requirements=["natgrad[sklearn]"],
         )

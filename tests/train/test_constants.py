@@ -89,7 +89,7 @@ def test_a_network_next_to_a_distribution_is_trained():
 
 def test_a_model_with_a_function_in_it_is_not_saved_and_the_error_names_it(tmp_path):
     with pytest.raises(InputError, match=r"network\.activation is the function tanh"):
-        gp.save(deep_model(), tmp_path / "model.ngm")
+        gp.save(deep_model(), tmp_path / "model.natgrad")
 
 
 def test_whole_numbers_are_kept_with_a_warning():

@@ -14,7 +14,6 @@ import click
 from natgrad import distributed
 from natgrad._cli import common
 from natgrad._config import LIKELIHOODS, NULLS
-from natgrad.reproduce import NAMES
 
 
 DATA = click.Path(path_type=str)
@@ -317,29 +316,6 @@ def shuffle(
     from natgrad._cli import shuffling
 
     shuffling.shuffle(data, out, rows_per_group, seed, force, is_json)
-
-
-@cli.command()
-@click.argument("name", type=click.Choice(NAMES), metavar="NAME")
-@click.option("--quick", "is_quick", is_flag=True, help="A small form, in a minute.")
-@click.option(
-    "--out",
-    type=FOLDER,
-    default="paper",
-    show_default=True,
-    help="The folder for results and pictures.",
-)
-@_with_debug
-def reproduce(name: str, is_quick: bool, out: Path) -> None:
-    """Run an experiment of the paper, and draw its figure.
-
-    NAME is one of fig1 to fig7; text, for what the paper says without a figure;
-    claims, for what it claims beside what was found; or all. Runs that are in the
-    folder are not made again, so that after Ctrl-C the same command goes on.
-    """
-    from natgrad._cli import paper
-
-    paper.reproduce(name, out, is_quick)
 
 
 @cli.command()

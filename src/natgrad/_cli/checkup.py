@@ -30,7 +30,6 @@ EXTRAS = {
     "onnx": ("onnx", "onnx"),
     "tensorboard": ("tensorboardX", "tensorboardX"),
     "mlflow": ("mlflow-skinny", "mlflow"),
-    "reproduce": ("pandas", "pandas"),
     "ray": ("ray", "ray"),
 }
 """What each extra of natgrad brings: a package, and the module that is in it."""

@@ -5,7 +5,7 @@ With all rows as inducing inputs, and q the exact posterior, the bound is the ev
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -177,6 +177,7 @@ def fit(
     minutes: int | float | None = None,
     progress: bool | str = True,
     log: Any = None,
+    callbacks: Sequence[Callable[..., None]] = (),
     has_prior: bool = False,
 ) -> Fitted:
     """Maximises the evidence by L-BFGS, from the best of several hyperparameters.
@@ -185,7 +186,8 @@ def fit(
     `natgrad.train.run`. With `has_prior`, hyperparameters have that of `few_rows`.
     """
     batches, rule = Arrays(batch, len(batch.y)), _rule(has_prior)
-    options = {"minutes": minutes, "progress": progress, "log": log}
+    options: dict[str, Any] = {"minutes": minutes, "progress": progress, "log": log}
+    options["callbacks"] = callbacks
     params = beginnings[0]
     if len(beginnings) > 1:
         laps = []

@@ -1,4 +1,4 @@
-"""What all pictures share: axes, colours, names that fit."""
+"""Axes, colours and labels that all pictures share."""
 
 import contextlib
 import warnings
@@ -12,7 +12,7 @@ from natgrad.errors import InputError
 
 ACCENT, MISS, DATA, QUIET = "#0072B2", "#D55E00", "0.15", "0.45"
 
-# The palette of Okabe and Ito, which is told apart with any kind of colour vision.
+# The palette of Okabe and Ito, which any kind of colour vision can tell apart.
 CLASSES = (
     "#0072B2",
     "#E69F00",
@@ -46,7 +46,7 @@ STYLE: dict[Any, Any] = {
 
 
 def axes(ax: Any = None) -> Any:
-    """The axes that are given, or new ones in a figure of their own."""
+    """The given axes, or new ones in a new figure."""
     if ax is not None:
         return ax
     try:
@@ -66,7 +66,7 @@ def legend(ax: Any, where: str = "best", **options: Any) -> None:
 
 
 def legend_above(ax: Any) -> None:
-    """In rows over the axes, where nothing is hidden."""
+    """Puts the legend above the axes, where it hides nothing."""
     labels = ax.get_legend_handles_labels()[1]
     longest = max(map(len, labels), default=1)
     columns = max(1, min(len(labels), 64 // (longest + 6)))
@@ -87,13 +87,13 @@ def elided(name: Any, width: int = 28) -> str:
 
 
 def name_of(y: Any, default: str = "y") -> str:
-    """The name of a column, where it has one."""
+    """The name of a column, if it has one."""
     name = getattr(y, "name", None)
     return default if name is None or callable(name) else elided(name, 40)
 
 
 def some(rows: int, most: int = SHOWN) -> np.ndarray:
-    """Which rows are shown: all, or as many as can be seen, the same each time."""
+    """The rows to show: all, or a random sample that is the same each time."""
     if rows <= most:
         return np.arange(rows)
     return np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
@@ -106,7 +106,7 @@ def taken(X: Any, rows: np.ndarray) -> Any:
 
 @contextlib.contextmanager
 def unnamed() -> Iterator[None]:
-    """For rows of a grid: they have no names, of which scikit-learn would warn."""
+    """Silences scikit-learn's warning about rows of a grid, which have no names."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "X does not have valid feature names")
         yield

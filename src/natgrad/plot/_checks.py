@@ -1,4 +1,4 @@
-"""Pictures of predictions beside what was observed."""
+"""Pictures that compare predictions with observed targets."""
 
 from typing import Any
 
@@ -6,8 +6,15 @@ import numpy as np
 from scipy import stats
 from scipy.special import ndtri
 
-from natgrad._places import as_targets, is_classifier, places, support_of, unwrapped
-from natgrad.metrics import BINS, reliability
+from natgrad.metrics import (
+    BINS,
+    as_targets,
+    is_classifier,
+    pit,
+    reliability,
+    support_of,
+    unwrapped,
+)
 from natgrad.plot._canvas import (
     ACCENT,
     DATA,
@@ -29,11 +36,11 @@ LABELLED = 12
 
 
 def calibration(estimator: Any, X: Any, y: Any, ax: Any = None) -> Any:
-    """Draws what came true beside what was predicted.
+    """Draws observed frequencies over predicted ones.
 
-    Of a regressor it is the share of targets in central intervals of each level; of a
-    classifier how often a class came, in bins of its probability, with the number of
-    rows below. Grey is where 95 % would lie if the predictions were right.
+    A regressor shows the share of targets in the central interval of each level. A
+    classifier shows how often a class was observed, in bins of its probability, with
+    the number of rows below. Grey holds 95 % if the predictions are right.
     """
     estimator, X = unwrapped(estimator, X)
     target = as_targets(X, y)
@@ -48,8 +55,8 @@ def calibration(estimator: Any, X: Any, y: Any, ax: Any = None) -> Any:
 
 def _coverage(estimator: Any, X: Any, y: np.ndarray, ax: Any) -> None:
     levels = np.linspace(0, 1, 201)
-    where = places(estimator, X, y)
-    observed = np.asarray([where.inside(level) for level in levels])
+    values = pit(estimator, X, y)
+    observed = np.asarray([values.coverage(level) for level in levels])
     low, high = stats.binom.ppf(TAILS[:, None], len(y), levels[None, :]) / len(y)
     grey: dict[str, Any] = {"color": "0.5", "alpha": 0.25, "lw": 0}
     ax.fill_between(levels, low, high, label="95 % if right", **grey)
@@ -73,8 +80,8 @@ def _reliability(estimator: Any, X: Any, y: np.ndarray, ax: Any) -> None:
     ax.vlines(bins.predicted, low, high, color="0.78", lw=7, label="95 % if right")
     style: dict[str, Any] = {"color": ACCENT, "ms": 6, "lw": 1.2}
     ax.plot(bins.predicted, bins.observed, "o-", label="observed", **style)
-    # The numbers of rows stand on bars in a strip below zero.
-    centres = (bins.places + 0.5) / BINS
+    # A strip below zero shows the number of rows in each bin.
+    centres = (bins.bins + 0.5) / BINS
     heights = 0.1 * bins.rows / bins.rows.max()
     ax.bar(centres, heights, 0.085, bottom=-0.22, color=ACCENT, alpha=0.35)
     for centre, height, rows in zip(centres, heights, bins.rows, strict=True):
@@ -95,8 +102,8 @@ def _reliability(estimator: Any, X: Any, y: np.ndarray, ax: Any) -> None:
 def predicted(estimator: Any, X: Any, y: Any, ax: Any = None) -> Any:
     """Draws observed targets over predicted ones.
 
-    Of a regressor each has its 90 % interval, and those outside are marked; of a
-    classifier it is a table of counts.
+    A regressor shows the 90 % interval of each, and marks targets outside. A
+    classifier shows a table of counts.
     """
     estimator, X = unwrapped(estimator, X)
     target = as_targets(X, y)
@@ -109,7 +116,7 @@ def predicted(estimator: Any, X: Any, y: Any, ax: Any = None) -> Any:
         mean = estimator.predict(x)
         low, high = estimator.predict(x, quantiles=[0.05, 0.95]).T
     is_in = (target >= low) & (target <= high)
-    # Bars that overlap add up, so of many each is fainter.
+    # Bars overlap, so each is fainter if there are many.
     alpha = float(np.clip(60 / len(target), 0.08, 0.5))
     ax.vlines(mean, low, high, color=ACCENT, lw=1.2, alpha=alpha)
     ax.plot([], [], color=ACCENT, lw=1.2, alpha=0.5, label="90 % interval")
@@ -119,7 +126,7 @@ def predicted(estimator: Any, X: Any, y: Any, ax: Any = None) -> Any:
         (~is_in, MISS, "D", "outside"),
     ):
         label = f"{what}: {own.mean():.0%}".replace("%", " %")
-        # An interval of whole counts holds more than its level if all is right.
+        # A correct interval of whole counts holds more than its level.
         label = what if support_of(estimator) == "count" else label
         ax.scatter(
             mean[own], target[own], color=colour, marker=mark, label=label, **style
@@ -136,9 +143,9 @@ def _confusion(estimator: Any, X: Any, y: np.ndarray, ax: Any) -> Any:
     classes = getattr(estimator, "categories_", estimator.classes_)
     place = {label: k for k, label in enumerate(classes.tolist())}
     table = np.zeros((len(classes), len(classes)), int)
-    for seen, said in zip(y.tolist(), estimator.predict(X).tolist(), strict=True):
+    for seen, guess in zip(y.tolist(), estimator.predict(X).tolist(), strict=True):
         if seen in place:
-            table[place[seen], place[said]] += 1
+            table[place[seen], place[guess]] += 1
     shares = table / np.maximum(table.sum(1, keepdims=True), 1)
     ax.imshow(shares, cmap="Blues", vmin=0, vmax=1.25, aspect="auto")
     ticks = np.arange(0, len(classes), -(-len(classes) // LABELLED))
@@ -155,19 +162,19 @@ def _confusion(estimator: Any, X: Any, y: np.ndarray, ax: Any) -> Any:
 
 
 def residuals(estimator: Any, X: Any, y: Any, ax: Any = None) -> Any:
-    """Draws normal scores of the targets over those of a normal sample of their size.
+    """Draws normal scores of the targets over those of a normal sample (a Q–Q plot).
 
-    A score is that of the target's place in its predictive distribution, drawn within
-    its step where targets are discrete; on the diagonal the predictions are right.
+    A score is the normal quantile of the target's probability integral transform, which
+    is randomized for discrete targets. Right predictions lie on the diagonal.
     """
     estimator, X = unwrapped(estimator, X)
     target = as_targets(X, y)
     ax = axes(ax)
-    found = np.sort(places(estimator, X, target).randomized())
+    found = np.sort(pit(estimator, X, target).randomized())
     count = len(found)
     ranks = np.arange(1, count + 1)
     expected = ndtri((ranks - 0.375) / (count + 0.25))
-    # Each end has its own points, and the middle no more than can be seen.
+    # All points at the ends, and in the middle as many as can be seen.
     spaced = np.linspace(expected[0], expected[-1], 600)
     kept = np.unique(np.searchsorted(expected, spaced).clip(0, count - 1))
     kept = np.union1d(kept, [*range(min(20, count)), *range(max(0, count - 20), count)])

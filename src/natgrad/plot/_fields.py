@@ -1,11 +1,11 @@
-"""Pictures of what an estimator has learned, over one input or two."""
+"""Pictures of an estimator's predictions over one input or two."""
 
 from typing import Any
 
 import numpy as np
 
-from natgrad._places import as_targets, is_classifier, support_of, unwrapped
 from natgrad.errors import InputError
+from natgrad.metrics import as_targets, is_classifier, support_of, unwrapped
 from natgrad.plot._canvas import (
     ACCENT,
     CLASSES,
@@ -32,8 +32,8 @@ NAMED = 12
 def fit(estimator: Any, X: Any = None, y: Any = None, ax: Any = None) -> Any:
     """Draws the predictions over the one input, the data and the inducing inputs.
 
-    Of a regressor these are the mean, and bands that hold 50 and 90 % of new targets;
-    of a classifier, the probability of each class.
+    A regressor shows the mean and bands that hold 50 and 90 % of new targets; a
+    classifier shows the probability of each class.
     """
     estimator, X = unwrapped(estimator, X)
     require_inputs(estimator, 1, "fit", "predicted")
@@ -67,7 +67,7 @@ def fit(estimator: Any, X: Any = None, y: Any = None, ax: Any = None) -> Any:
 
 def _bands(estimator: Any, at: np.ndarray, ax: Any) -> None:
     steps = support_of(estimator) == "count"
-    # Quantiles take long; between few of them the band is smooth.
+    # Quantiles are slow; the band is smooth between a few of them.
     rough = np.linspace(at[0], at[-1], 200 if steps else 60)
     with unnamed():
         found = estimator.predict(rough[:, None], quantiles=LEVELS)
@@ -99,7 +99,7 @@ def _class_curves(estimator: Any, at: np.ndarray, x: Any, y: Any, ax: Any) -> No
         if y is not None:
             own = x[rows][y[rows] == label]
             style: dict[str, Any] = {"color": colour, "ms": 5, "mew": 0.8}
-            # Two classes stand where their probability is 1, more in rows above.
+            # Two classes are drawn where their probability is 1, more in rows above.
             if len(classes) == 2:
                 ax.plot(own, np.full(len(own), float(k)), "|", alpha=0.7, **style)
             else:
@@ -109,10 +109,10 @@ def _class_curves(estimator: Any, at: np.ndarray, x: Any, y: Any, ax: Any) -> No
 
 
 def boundary(estimator: Any, X: Any, y: Any, ax: Any = None) -> Any:
-    """Draws which class is predicted over the two inputs, and how surely.
+    """Draws the predicted class over the two inputs, and how certain it is.
 
-    The tint is the lead of the first class over the second; it fades to white at the
-    boundary, where they are even.
+    The tint is the likeliest class's lead over the second; it fades to white at the
+    boundary, where both are equally likely.
     """
     estimator, X = unwrapped(estimator, X)
     if not is_classifier(estimator):
@@ -150,7 +150,7 @@ def boundary(estimator: Any, X: Any, y: Any, ax: Any = None) -> Any:
 
 
 def _edges(ax: Any, sides: list[np.ndarray], shares: np.ndarray) -> None:
-    """Where two classes are even; of two also where one is nine times the other."""
+    """Lines where two classes are equally likely, or one of two has 90 %."""
     style: dict[str, Any] = {"colors": DATA, "linewidths": 1.4}
     if shares.shape[-1] == 2:
         ax.contour(*sides, shares[..., 1], [0.5], **style)

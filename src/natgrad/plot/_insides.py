@@ -1,12 +1,12 @@
-"""Pictures of the fit itself: how it went, and which inputs matter."""
+"""Pictures of the fit: its training history, and the relevance of inputs."""
 
 import math
 from typing import Any
 
 import numpy as np
 
-from natgrad._places import unwrapped
 from natgrad.errors import InputError
+from natgrad.metrics import unwrapped
 from natgrad.plot._canvas import ACCENT, MISS, axes, elided, legend
 from natgrad.sklearn._summary import feature_names, relevances
 from natgrad.train._history import History, shown_range
@@ -17,9 +17,9 @@ BARS = 20
 
 
 def history(history_or_estimator: Any, ax: Any = None) -> Any:
-    """Draws the evidence bound per row, and the held-out score, against steps.
+    """Draws the ELBO per row and the held-out score against steps.
 
-    Of an estimator they are in the user's units; of a `History`, as it holds them.
+    An estimator has them in your units; a `History` as it stores them.
     """
     records, shift = history_or_estimator, 0.0
     if not isinstance(records, History):
@@ -27,7 +27,7 @@ def history(history_or_estimator: Any, ax: Any = None) -> Any:
         records = estimator.history_
         shift = -math.log(getattr(estimator, "y_scale_", 1.0))
     if not len(records):
-        raise InputError("the history has no records; it should be that of a fit")
+        raise InputError("the history has no records; pass that of a fit")
     ax = axes(ax)
     steps = records.column("step")
     shown: list[float | None] = []
@@ -52,8 +52,8 @@ def history(history_or_estimator: Any, ax: Any = None) -> Any:
 def relevance(estimator: Any, ax: Any = None) -> Any:
     """Draws how fast the function may change along each input, the fastest first.
 
-    It is one over the lengthscale, in units of the input's deviation: near zero the
-    input hardly matters. An input that was constant has none.
+    It is the input's standard deviation divided by its lengthscale: near zero the input
+    hardly matters. A constant input has 0.
     """
     estimator, _ = unwrapped(estimator, None)
     if not hasattr(estimator, "lengthscales_"):
@@ -69,7 +69,7 @@ def relevance(estimator: Any, ax: Any = None) -> Any:
     ax.barh(np.arange(count), values[order], height=0.72, color=ACCENT)
     ax.set_yticks(np.arange(count), [elided(names[i]) for i in order])
     ax.tick_params(axis="y", length=0)
-    # A bar keeps its height where there are few.
+    # A bar keeps its height if there are few.
     margin = 0.6 + max(0, 5 - count) / 2
     ax.set_ylim(count - 1 + margin, -margin)
     ax.set_xlim(0, 1.05 * values.max() or 1.0)

@@ -30,8 +30,7 @@ from natgrad.sklearn import (
     _summary as summary,
     _training as training,
 )
-from natgrad.sklearn._convergence import STILL, late_gain
-from natgrad.sklearn._initial_kernels import KERNELS
+from natgrad.sklearn._kernels import KERNELS, is_convertible
 from natgrad.sklearn._rows import counted, weighted
 from natgrad.sklearn._targets import (
     MANY,
@@ -46,6 +45,9 @@ from natgrad.train._loop import CONVERGED
 
 FEW = 256
 """In tables with at most this many rows, repeated rows are merged and weighted."""
+
+STILL = 0.01
+"""Nats per row that a converged run may gain in its last fifth."""
 
 FAR = 1e100
 """A scaled input further out is taken to be here: the square of 1e200 is infinite."""
@@ -82,7 +84,7 @@ class BaseGP(BaseEstimator):
         minutes: Any = None,
         batch_size: Any = "auto",
         random_state: Any = 0,
-        verbose: Any = True,
+        verbose: Any = 1,
     ):
         # As scikit-learn has it, `fit` is where they are checked.
         self.likelihood = likelihood
@@ -135,8 +137,7 @@ class BaseGP(BaseEstimator):
         total = float(weight.sum())
         if len(y) <= FEW:
             X, y, weight = counted(X, y, weight)
-        self.x_mean_, deviation = centre_and_deviation(X, weight)
-        self.x_scale_ = input_scales(X, deviation)
+        self._set_input_units(X, *centre_and_deviation(X, weight))
         candidates = self._candidates(y, weight)
         targets = candidates[0]
         self.y_mean_, self.y_scale_ = targets.centre, targets.scale
@@ -214,7 +215,7 @@ class BaseGP(BaseEstimator):
         self.elbo_ = history[-1].objective - math.log(self.y_scale_)
         self.fit_seconds_ = seconds
         self.message_ = history.reason
-        gain = 0.0 if history.reason == CONVERGED else late_gain(history)
+        gain = 0.0 if history.reason == CONVERGED else _late_gain(history)
         self.converged_ = not gain > STILL
         if not self.converged_:
             rise = f"rose by {gain:.2g} nats per row" if gain < math.inf else "may rise"
@@ -244,6 +245,12 @@ class BaseGP(BaseEstimator):
                     f"{name} is {value!r}; it should be a whole number above 0 or "
                     "'auto'"
                 )
+        is_level = isinstance(self.verbose, int | np.integer | np.bool_)
+        if not is_level or self.verbose < 0:
+            raise InputError(
+                f"verbose is {self.verbose!r}; it should be a whole number, 0 or "
+                "more, or a bool"
+            )
         if self.minutes is not None and not self.minutes > 0:
             raise InputError(f"minutes is {self.minutes!r}; it should be above 0")
 
@@ -252,6 +259,16 @@ class BaseGP(BaseEstimator):
         return {"dtype": np.float64, "y_numeric": True}
 
     # Prediction
+
+    def _set_input_units(
+        self, x: np.ndarray, centre: np.ndarray, deviation: np.ndarray
+    ) -> None:
+        """Scales inputs, unless the kernel is one that natgrad cannot convert."""
+        scale = input_scales(x, deviation)
+        if not is_convertible(self.kernel):
+            is_fixed = is_constant(scale)
+            centre, scale = np.where(is_fixed, (centre, scale), [[0.0], [1.0]])
+        self.x_mean_, self.x_scale_ = centre, scale
 
     def _scaled(self, x: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore"):
@@ -365,3 +382,14 @@ class BaseGP(BaseEstimator):
             state = {**state, "history_": history}
             self._set_model(from_bytes(*state.pop("model_")))
         super().__setstate__(state)
+
+
+def _late_gain(history: History) -> float:
+    """How much the bound rose in the last part of a run, beyond what may be noise."""
+    values = np.asarray(history.column("objective"))
+    fifth = max(1, len(values) // 5)
+    if len(values) < 2 or not np.isfinite(values).all():
+        return math.inf  # too short to tell
+    after, before = values[-fifth:], values[-2 * fifth : -fifth]
+    noise = math.sqrt((after.var() + before.var()) / fifth)
+    return float(after.mean() - before.mean() - 2 * noise)

@@ -1,6 +1,6 @@
 """Classification: two classes or more, and classes in an order."""
 
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -9,7 +9,6 @@ from sklearn.utils.validation import column_or_1d
 
 from natgrad.errors import InputError
 from natgrad.sklearn._base import BaseGP, in_double
-from natgrad.sklearn._order import Order, order_of, ordered
 from natgrad.sklearn._targets import Targets, classification, ordinal
 
 
@@ -124,7 +123,7 @@ class GPOrdinal(_Classifier):
         minutes: Any = None,
         batch_size: Any = "auto",
         random_state: Any = 0,
-        verbose: Any = True,
+        verbose: Any = 1,
     ):
         super().__init__(
             likelihood,
@@ -147,15 +146,15 @@ class GPOrdinal(_Classifier):
         **options: Any,
     ) -> Any:
         # Asked for now: scikit-learn's check makes an array of y, without its order.
-        classes = order_of(y) or classes
+        classes = _order_of(y) or classes
         return super()._fit(X, y, sample_weight, classes, **options)
 
     def _learn_classes(self, y: Any, classes: Any) -> None:
-        order = None if self.categories is None else Order(self.categories)
-        if order is None and isinstance(classes, Order):
+        order = None if self.categories is None else _Order(self.categories)
+        if order is None and isinstance(classes, _Order):
             order = classes
         super()._learn_classes(y, classes if order is None else order.classes)
-        self.categories_ = ordered(self.classes_, order)
+        self.categories_ = _ordered(self.classes_, order)
 
     @property
     def _order(self) -> np.ndarray:
@@ -165,3 +164,40 @@ class GPOrdinal(_Classifier):
         if isinstance(self.likelihood, str) and self.likelihood in ("auto", "ordinal"):
             return ordinal(y.astype(int), weight, len(self.classes_))
         return classification(self.likelihood, len(self.classes_))
+
+
+class _Order(NamedTuple):
+    """Classes whose order is known, the lowest first."""
+
+    classes: Any
+
+
+def _order_of(y: Any) -> _Order | None:
+    """That of a pandas column of ordered categories."""
+    dtype = getattr(y, "dtype", None)
+    if not getattr(dtype, "ordered", False):
+        return None
+    return _Order(cast(Any, dtype).categories.to_numpy())
+
+
+def _ordered(classes: np.ndarray, order: _Order | None) -> np.ndarray:
+    """Sorted classes in the order that is known, or in that of numbers."""
+    if order is not None:
+        given = np.asarray(order.classes)
+        if len(given) != len(classes):
+            twice = next(each for each in classes.tolist() if (given == each).sum() > 1)
+            raise InputError(
+                f"categories has {twice!r} more than once; it should have each once"
+            )
+        return given
+    is_text = any(isinstance(each, str) for each in classes.tolist())
+    if is_text and len(classes) > 2:
+        guess = classes.tolist()[:10]
+        more = ", ..." if len(classes) > 10 else ""
+        raise InputError(
+            f"y has {len(classes)} strings for classes, whose order is not known; the "
+            f"alphabet would give {' < '.join(map(repr, guess))}{more}: give their "
+            "order, the lowest first, as GPOrdinal(categories=[...]), or make y a "
+            "column of ordered categories or of numbers"
+        )
+    return classes

@@ -95,7 +95,8 @@ _PARAMS = {
         "a whole number below 2**32 or null",
     ),
     "verbose": Rule(
-        _or_none(lambda value: isinstance(value, int)), "true, false or a whole number"
+        _or_none(lambda value: isinstance(value, int) and value >= 0),
+        "true, false or a whole number, 0 or more",
     ),
 }
 # A parameter has a default, and so may be of a later version than the file.

@@ -1,20 +1,31 @@
-"""A fitted estimator as a model file, with what is not the model beside it."""
+"""A fitted estimator as a model file: its parameters and attributes beside its model.
+
+What is read is checked: each field by its rule, then all against each other and the
+model.
+"""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from natgrad import gp
 from natgrad._container import shown
+from natgrad._printable import brief
 from natgrad.errors import (
     CorruptFileError,
     FitError,
     IncompatibleFileError,
     InputError,
 )
+from natgrad.gp import likelihoods
 from natgrad.gp._files import load_with_metadata
-from natgrad.sklearn import _agreement as agreement, _fields as fields
+from natgrad.sklearn import _fields as fields
+from natgrad.sklearn._kernels import KERNELS, rescaled
+from natgrad.sklearn._targets import NOISES
 from natgrad.sklearn._units import in_units
 from natgrad.train._history import History
 
@@ -22,19 +33,45 @@ from natgrad.train._history import History
 RECORDS = 1000
 """How many records of a history a file keeps: with all, a long run would not fit."""
 
+_REGRESSION = {
+    "gaussian": (likelihoods.Gaussian,),
+    "student-t": (likelihoods.StudentT,),
+    "heteroskedastic": (likelihoods.HeteroskedasticGaussian,),
+    "gamma": (likelihoods.Gamma,),
+    "beta": (likelihoods.Beta,),
+    "poisson": (likelihoods.Poisson,),
+    "negative-binomial": (likelihoods.NegativeBinomial,),
+}
+_CLASSES = {
+    "bernoulli": (likelihoods.Bernoulli,),
+    "softmax": (likelihoods.Softmax,),
+    "robust-max": (likelihoods.RobustMax,),
+}
+LIKELIHOODS: dict[str, dict[str, tuple[type, ...]]] = {
+    "GPRegressor": _REGRESSION
+    | {"auto": tuple(kind for noise in NOISES for kind in _REGRESSION[noise])},
+    "GPClassifier": _CLASSES | {"auto": (likelihoods.Bernoulli, likelihoods.Softmax)},
+    "GPOrdinal": _CLASSES
+    | {"auto": (likelihoods.Ordinal,), "ordinal": (likelihoods.Ordinal,)},
+}
+"""The likelihood that a model has, by estimator and by the name its user gave."""
+
+SORTED = ("GPClassifier", "GPOrdinal")
+"""Estimators that look up a label in `classes_`, which must be in increasing order."""
+
 
 def save(estimator: Any, path: Any, metadata: dict[str, Any] | None) -> None:
     """Writes an estimator; a parameter that is an object is left to its model."""
     contents = described(estimator, metadata)
     # What was saved can be loaded.
-    agreement.checked(type(estimator).__name__, contents, estimator.model_)
+    _checked(type(estimator).__name__, contents, estimator.model_)
     gp.save(estimator.model_, path, contents)
 
 
 def described(estimator: Any, metadata: dict[str, Any] | None) -> dict[str, Any]:
     """All that a file holds of an estimator, except its model."""
     kind = type(estimator).__name__
-    if kind not in agreement.LIKELIHOODS:
+    if kind not in LIKELIHOODS:
         raise InputError(
             f"the estimator is a {kind}, which natgrad.sklearn.load cannot read; save "
             "its model_ by natgrad.gp.save"
@@ -55,11 +92,12 @@ def described(estimator: Any, metadata: dict[str, Any] | None) -> dict[str, Any]
 
 def restore(estimator: Any, model: gp.SparseGP, described: dict[str, Any]) -> Any:
     """An estimator with all that `save` has kept of it."""
-    params, fitted = agreement.checked(type(estimator).__name__, described, model)
+    params, fitted = _checked(type(estimator).__name__, described, model)
     if params.get("likelihood") is None:  # an object, then, in the units of the targets
         params["likelihood"] = in_units(model.likelihood, 1 / fitted["y_scale_"])
     if params.get("kernel") is None:
-        params["kernel"] = model.kernel
+        kernel = rescaled(model.kernel, fitted["x_scale_"], is_inverse=True)
+        params["kernel"] = model.kernel if kernel is None else kernel
     estimator.set_params(**params)
     for name, value in fitted.items():
         setattr(estimator, name, value)
@@ -104,3 +142,155 @@ def _json(name: str, value: Any) -> Any:
 def _finite(value: Any) -> Any:
     """JSON has no NaN."""
     return json.loads(json.dumps(value), parse_constant=lambda _: None)
+
+
+# What is read is checked
+
+
+def _checked(
+    kind: str, described: Mapping[str, Any], model: gp.SparseGP
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The parameters and the attributes of an estimator, from what a file says of it.
+
+    `kind` is the name of its class. Raises unless every field passes its rule, and all
+    agree with each other and with the model.
+    """
+    keys = {"estimator", "params", "fitted", "user"}
+    if described.keys() != keys:
+        raise InputError(f"it has {shown(sorted(described))}; it should have {keys}")
+    params = fields.passed(described["params"], fields.PARAMS, "params")
+    fitted = fields.passed(described["fitted"], fields.FITTED, "fitted")
+    if not isinstance(described["user"], dict):
+        raise InputError(f"user is {shown(described['user'])}; it should be an object")
+    _check_names(kind, params, model)
+    width = model.inducing.shape[1]
+    values = {name: fitted[name] for name in fitted if name != "history_"}
+    for name in ("x_mean_", "x_scale_"):
+        _check_length(name, values[name], width)
+        values[name] = np.asarray(values[name], float)
+    if values["n_features_in_"] != width:
+        raise InputError(
+            f"n_features_in_ is {values['n_features_in_']}; the model has {width} "
+            "inputs"
+        )
+    if "feature_names_in_" in values:
+        names = fields.labels("feature_names_in_", values["feature_names_in_"], "UO")
+        _check_length("feature_names_in_", names, width)
+        values["feature_names_in_"] = names.astype(object)
+    if kind == "GPRegressor":
+        _check_regressor(values, model)
+    else:
+        values["classes_"] = _classes(kind, values, model)
+    if kind == "GPOrdinal":
+        order = values["categories_"] = _categories(values)
+        if order.dtype.kind in "UO" or (order != values["classes_"]).any():
+            params["categories"] = order.tolist()
+    elif "categories" in params or "categories_" in values:
+        raise InputError(f"it has categories; a {kind} has none")
+    _check_units(values, model)
+    values["elbo_"] = fields.or_nan(values["elbo_"])
+    return params, values | {"history_": fields.history(fitted["history_"])}
+
+
+def _check_length(name: str, values: Any, length: int) -> None:
+    if len(values) != length:
+        raise InputError(
+            f"{name} has {len(values)} values; the model has {length} inputs"
+        )
+
+
+def _check_names(kind: str, params: dict[str, Any], model: gp.SparseGP) -> None:
+    """Raises unless a likelihood or kernel given by name is the one in the model."""
+    kernels = {name: (kernel,) for name, kernel in KERNELS.items()}
+    for name, known in (("likelihood", LIKELIHOODS[kind]), ("kernel", kernels)):
+        given, found = params.get(name), getattr(model, name)
+        if given is None:
+            continue
+        if given not in known:
+            raise InputError(
+                f"{name} is {shown(given)}; a {kind} has one of {', '.join(known)}"
+            )
+        if type(found) not in known[given]:
+            raise InputError(
+                f"{name} is {given!r}, and the model has a {type(found).__name__}; fit "
+                "again with it, or set it back"
+            )
+
+
+def _check_regressor(values: dict[str, Any], model: gp.SparseGP) -> None:
+    if "classes_" in values:
+        raise InputError("it has classes_; a GPRegressor has none")
+    if _outcome(model, "moments") is None:
+        raise InputError(
+            f"it is a GPRegressor, and the model has a "
+            f"{type(model.likelihood).__name__}, which has no mean; it should be a "
+            "GPClassifier"
+        )
+
+
+def _classes(kind: str, values: dict[str, Any], model: gp.SparseGP) -> np.ndarray:
+    """The labels of a classifier, as many as its model has classes."""
+    shape = _outcome(model, "probabilities")
+    if shape is None:
+        raise InputError(
+            f"it is a {kind}, and the model has a {type(model.likelihood).__name__}, "
+            "which has no classes; it should be a GPRegressor"
+        )
+    if "classes_" not in values:
+        raise InputError(f"it has no classes_; a {kind} has some")
+    found = fields.labels("classes_", values["classes_"])
+    if found.shape != shape:
+        raise InputError(
+            f"classes_ has {len(found)} values; the model has {shape[0]} classes"
+        )
+    labels = found.tolist()
+    if len(set(labels)) < len(labels):
+        raise InputError(f"classes_ is {shown(labels)}; no two should be the same")
+    if kind in SORTED and sorted(labels) != labels:
+        raise InputError(f"classes_ is {shown(labels)}; it should be in order")
+    return found
+
+
+def _categories(values: dict[str, Any]) -> np.ndarray:
+    """The classes in their order; without one, that in which they are sorted."""
+    classes = values["classes_"]
+    if "categories_" not in values:
+        return classes
+    found = fields.labels("categories_", values["categories_"])
+    if sorted(found.tolist()) != classes.tolist() or found.dtype != classes.dtype:
+        raise InputError(
+            f"categories_ is {shown(found.tolist())}; it should be "
+            f"{shown(classes.tolist())} in another order"
+        )
+    return found
+
+
+def _outcome(model: gp.SparseGP, method: str) -> Any:
+    """The shape of what a likelihood gives for one row, None if it cannot."""
+    latents = model.likelihood.latents
+    f = jnp.zeros(() if latents is None else (latents,), model.inducing.dtype)
+    try:
+        found = jax.eval_shape(getattr(model.likelihood, method), f, f)
+    except NotImplementedError:
+        return None
+    except Exception as error:  # of a user's own class
+        raise InputError(
+            f"the model's likelihood has no {method}: {brief(error)}"
+        ) from error
+    return jax.tree.leaves(found)[0].shape
+
+
+def _check_units(values: dict[str, Any], model: gp.SparseGP) -> None:
+    """Raises where targets that are labels, counts or shares have been scaled."""
+    support = getattr(model.likelihood, "support", "real")
+    has_labels = "classes_" in values or support in ("unit", "count")
+    if (has_labels or support == "positive") and values["y_mean_"] != 0:
+        raise InputError(
+            f"y_mean_ is {values['y_mean_']}; with {type(model.likelihood).__name__} "
+            "it should be 0"
+        )
+    if has_labels and values["y_scale_"] != 1:
+        raise InputError(
+            f"y_scale_ is {values['y_scale_']}; with {type(model.likelihood).__name__} "
+            "it should be 1"
+        )

@@ -1,6 +1,8 @@
-"""Reading back what an estimator's `save` wrote."""
+"""Loading what an estimator's `save` wrote; `mlflow.pyfunc` loads it by this module."""
 
 from typing import Any
+
+import numpy as np
 
 from natgrad.sklearn import _files as files
 from natgrad.sklearn._base import in_double
@@ -13,8 +15,33 @@ KINDS = {kind.__name__: kind for kind in (GPRegressor, GPClassifier, GPOrdinal)}
 
 @in_double
 def load(path: Any, **options: Any) -> Any:
-    """The estimator in a file. `options` are those of `natgrad.gp.load`.
+    """Loads the estimator in a file. `options` are those of `natgrad.gp.load`.
 
-    A file runs nothing, so one may read those of others, which is not so of a pickle.
+    Unlike a pickle, a file runs no code, so you can load files from untrusted sources.
     """
     return files.read(path, KINDS, **options)
+
+
+class Served:
+    """What `mlflow.pyfunc` calls: a frame in, a frame out."""
+
+    def __init__(self, estimator: Any):
+        self.estimator = estimator
+
+    def predict(self, frame: Any, params: dict[str, Any] | None = None) -> Any:
+        """The mean and standard deviation, or the class and all probabilities."""
+        import pandas
+
+        if hasattr(self.estimator, "predict_proba"):
+            proba = self.estimator.predict_proba(frame)
+            classes = self.estimator.classes_
+            table: dict[str, np.ndarray] = {"class": classes[proba.argmax(1)]}
+            table |= {f"p({name})": p for name, p in zip(classes, proba.T, strict=True)}
+        else:
+            mean, std = self.estimator.predict(frame, return_std=True)
+            table = {"mean": mean, "std": std}
+        return pandas.DataFrame(table, index=getattr(frame, "index", None))
+
+
+def _load_pyfunc(path: str) -> Served:
+    return Served(load(path))

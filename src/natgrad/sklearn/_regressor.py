@@ -29,9 +29,12 @@ class GPRegressor(RegressorMixin, BaseGP):
         likelihood of your own sees y as it is.
     kernel : {"matern52", "matern32", "matern12", "rbf"} or a kernel, \
             default="matern52"
-        How smooth the function is. Each input has a lengthscale of its own. The
-        parameters of a kernel object are where training starts, in scaled units: those
-        of inputs of deviation 1, and of y as the likelihood sees it.
+        How smooth the function is. Each input has a lengthscale of its own. Training
+        starts at the parameters of a kernel object. Its lengthscales and periods are
+        in the units of X; its variance is relative to y as the likelihood sees it,
+        which for real noise has variance 1. `Linear` and `Polynomial` see X minus its
+        mean. natgrad cannot convert a kernel of tinygp or GPJax, a function, or a class
+        of your own that is not just a function of ‖(x − z)/ℓ‖: these see X as it is.
     n_inducing : int or "auto", default="auto"
         How many inducing inputs stand for the rows. More follow finer detail and take
         longer; "auto" finds out how many help.
@@ -47,8 +50,9 @@ class GPRegressor(RegressorMixin, BaseGP):
         learning rate, and the ELBO never falls.
     random_state : int, RandomState or None, default=0
         The order of the rows and where the inducing inputs begin.
-    verbose : bool, default=True
-        Whether to show a progress bar, or lines in a log file.
+    verbose : int or bool, default=1
+        0 prints nothing. 1 shows a progress bar, or a line every ten seconds in a log
+        file. 2 or more also prints every record of the run.
 
     Attributes
     ----------

@@ -11,7 +11,7 @@ from natgrad.data._parquet import Parquet
 from natgrad.data._scan import Summary
 from natgrad.sklearn import _training as training
 from natgrad.sklearn._base import in_double
-from natgrad.sklearn._targets import ROUNDED, input_scales
+from natgrad.sklearn._targets import ROUNDED
 
 
 @in_double
@@ -30,10 +30,9 @@ def fit(
     estimator.feature_names_in_ = np.array(names, dtype=object)
     estimator._learn_classes(found.sample_y, classes)
     y = estimator._numbers(found.sample_y)
-    estimator.x_mean_ = found.mean
     is_rounding = found.deviation <= ROUNDED * np.abs(found.mean)
     deviation = np.where(is_rounding, 0.0, found.deviation)
-    estimator.x_scale_ = input_scales(found.sample_x, deviation)
+    estimator._set_input_units(found.sample_x, found.mean, deviation)
     candidates = estimator._candidates(y, weight := np.ones(len(y)))
     targets = candidates[0]
     estimator.y_mean_, estimator.y_scale_ = targets.centre, targets.scale

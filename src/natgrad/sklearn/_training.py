@@ -29,10 +29,11 @@ from natgrad.gp._sparse import work
 from natgrad.gp.inducing import MOST, ROWS_EACH
 from natgrad.gp.likelihoods import Gaussian
 from natgrad.gp.means import Zero
-from natgrad.sklearn._initial_kernels import initial_kernels
+from natgrad.sklearn._kernels import initial_kernels
 from natgrad.sklearn._targets import MANY, Targets
 from natgrad.train._history import History
 from natgrad.train._loop import STEPS, Fitted, run
+from natgrad.train._progress import print_record
 
 
 FEWEST, FIRST = 32, 100
@@ -61,7 +62,7 @@ def trained(
     began = time.monotonic()
     is_small = is_exact(estimator, candidates[0], len(rows.y))
     if is_small and len(candidates) == 1:
-        starts = initial_kernels(estimator.kernel, rows.x.shape[1])
+        starts = initial_kernels(estimator.kernel, estimator.x_scale_)
         return _exact(estimator, rows, candidates[0], starts, options)
     runs, ended = _race(estimator, rows, candidates, seed, len(rows.y))
     if ended is not None:
@@ -70,7 +71,7 @@ def trained(
     if is_small:
         # Gaussian noise may still win once every row is an inducing input. It starts
         # from the default: the noise that the race has learned is too high.
-        start = initial_kernels(estimator.kernel, rows.x.shape[1])[:1]
+        start = initial_kernels(estimator.kernel, estimator.x_scale_)[:1]
         found = _exact(estimator, rows, candidates[0], start, options)
         if found.history[-1].objective >= runs[-1].history[-1].objective:
             return found
@@ -109,7 +110,7 @@ def train(
 ) -> Fitted:
     """Trains a model on all rows at once where they are few, else on batches."""
     options = {"steps": _steps(estimator), "seed": seed, **options}
-    options.setdefault("progress", bool(estimator.verbose))
+    options = _shown(estimator) | options
     if isinstance(rows, Batch) and _is_whole(estimator, model, len(rows.y)):
         if estimator.max_iter == "auto":
             one = work(model, len(rows.y), len(model.inducing))
@@ -153,9 +154,9 @@ def _exact(
         filled(rows),
         steps=_steps(estimator),
         minutes=estimator.minutes,
-        progress=bool(estimator.verbose),
         log=options.get("log"),
         has_prior=True,
+        **_shown(estimator),
     )
 
 
@@ -185,7 +186,7 @@ def _race(
     is_auto = estimator.n_inducing == "auto"
     first = FIRST if len(rows.y) >= MANY else FEWEST
     size = first if is_auto else estimator.n_inducing
-    kernel = initial_kernels(estimator.kernel, rows.x.shape[1])[0]
+    kernel = initial_kernels(estimator.kernel, estimator.x_scale_)[0]
     with warnings.catch_warnings():
         if is_auto:
             warnings.simplefilter("ignore", InputWarning)  # of too few rows
@@ -210,14 +211,9 @@ def _race(
     minutes = estimator.minutes and estimator.minutes / PART / len(left)
     steps = min(LAP, _steps(estimator))
     for place, each in enumerate(left):
-        title = f"trying {_kind(each.params)}: "
+        shown = _shown(estimator, f"trying {_kind(each.params)}: ")
         left[place] = run(
-            rule,
-            each.params,
-            data,
-            steps=steps,
-            minutes=minutes,
-            progress=title if estimator.verbose else False,
+            rule, each.params, data, steps=steps, minutes=minutes, **shown
         )
         # Of several processes all end if one was told to.
         told = distributed.exchange(str(left[place].history.reason).encode())
@@ -232,6 +228,13 @@ def _race(
         return each.history[-1].objective + shared
 
     return sorted(left, key=on_all_rows), None
+
+
+def _shown(estimator: Any, title: str = "") -> dict[str, Any]:
+    """What `verbose` prints of a run, as options of `natgrad.train.run`."""
+    is_shown = bool(estimator.verbose) and (title or True)
+    callbacks = [print_record] if estimator.verbose > 1 else []
+    return {"progress": is_shown, "callbacks": callbacks}
 
 
 @functools.partial(jax.jit, compiler_options=SHORT_RUN)

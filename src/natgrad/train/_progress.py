@@ -169,6 +169,13 @@ def summary(record: Record) -> str:
     return "  ".join(parts)
 
 
+def print_record(record: Record, _: Any = None) -> None:
+    """Prints a record as one line; a bar stays below it."""
+    from tqdm.auto import tqdm
+
+    tqdm.write(f"step {record.step}  {summary(record)}", file=sys.stderr)
+
+
 def clock(seconds: float) -> str:
     """1:02:03, or 02:03."""
     minutes, seconds = divmod(max(int(seconds), 0), 60)

@@ -48,7 +48,7 @@ def main() -> None:
     warnings.simplefilter("ignore")  # so few steps do not converge
     answers: dict[str, np.ndarray] = {}
     for name, estimator in estimators().items():
-        estimator.save(HERE / f"{name}.ngm", METADATA)
+        estimator.save(HERE / f"{name}.natgrad", METADATA)
         for i, answer in enumerate(predictions(estimator)):
             answers[f"{name}.{i}"] = answer
     np.savez(HERE / "predictions.npz", **answers)

@@ -77,7 +77,7 @@ def main() -> None:
     x = np.random.default_rng(6).normal(size=(7, 2))
     answers: dict[str, Any] = {"x": x}
     for name, model in models().items():
-        save(model, HERE / f"{name}.ngm", METADATA)
+        save(model, HERE / f"{name}.natgrad", METADATA)
         for i, answer in enumerate(predictions(model, x)):
             answers[f"{name}.{i}"] = answer
     np.savez(HERE / "predictions.npz", **answers)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from natgrad.reproduce.claims.base import Claim, Found, Tables, each, found, spread
+from paper.claims.base import Claim, Found, Tables, each, found, spread
 
 
 SOLVED = 1e-6

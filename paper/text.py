@@ -18,9 +18,9 @@ from jax.flatten_util import ravel_pytree
 import natgrad
 from natgrad import gp
 from natgrad._natural import double_vjp
-from natgrad.reproduce.fig2 import PARAMETERIZATIONS
-from natgrad.reproduce.problems import problem
-from natgrad.reproduce.store import Columns, Config, Store
+from paper.fig2 import PARAMETERIZATIONS
+from paper.problems import problem
+from paper.store import Columns, Config, Store
 
 
 SIZES = (100, 200, 400, 800)

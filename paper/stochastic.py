@@ -14,10 +14,10 @@ import natgrad
 from natgrad import gp
 from natgrad.data import Arrays, Batch
 from natgrad.gp._fit import default_rule
-from natgrad.reproduce.problems import Problem, problem
-from natgrad.reproduce.store import Columns, Config
 from natgrad.train import Rule, in_turn
 from natgrad.train._schedule import first_plan, planned, progress_of
+from paper.problems import Problem, problem
+from paper.store import Columns, Config
 
 
 CHUNK = 2048

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from natgrad import reproduce
-from natgrad.reproduce import claims
-from natgrad.reproduce.claims import batches, directions, past
-from natgrad.reproduce.claims.base import CONFIRMED, NOT_CONFIRMED, NOT_TESTABLE
+import paper
+from paper import claims
+from paper.claims import batches, directions, past
+from paper.claims.base import CONFIRMED, NOT_CONFIRMED, NOT_TESTABLE
 
 
-PAPER = Path(__file__).parents[1] / "docs" / "results" / "paper"
+PAPER = Path(__file__).parents[2] / "docs" / "results" / "paper"
 
 
 @pytest.fixture(scope="module")
@@ -47,21 +47,21 @@ def test_results_are_small_and_all_pictures_are_there():
     "name",
     [
         pytest.param(name, marks=[pytest.mark.long] if name == "fig2" else [])
-        for name in reproduce.FIGURES
+        for name in paper.FIGURES
     ],
 )
 def test_no_run_of_a_figure_is_missing_and_its_pictures_are_those_shown(name, tmp_path):
-    store = reproduce.store_of(name, PAPER)
-    configs = list(reproduce.module(name).configs(False, store))
+    store = paper.store_of(name, PAPER)
+    configs = list(paper.module(name).configs(False, store))
     assert configs and not store.missing(configs)
-    drawn = reproduce.draw(name, store.of(configs), tmp_path)
+    drawn = paper.draw(name, store.of(configs), tmp_path)
     assert {path.name for path in drawn} == {p.name for p in PAPER.glob(f"{name}*.png")}
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)
 
 
 def test_without_results_it_says_what_to_run(tmp_path):
     table = claims.table(tmp_path)
-    assert "natgrad reproduce fig2 first" in table and "| not run |" in table
+    assert "python -m paper fig2 first" in table and "| not run |" in table
 
 
 # Results that say otherwise are believed.

@@ -9,7 +9,7 @@ import numpy as np
 
 from natgrad import datasets, gp
 from natgrad.data import Batch
-from natgrad.datasets._splits import (
+from natgrad.datasets import (
     Split,
     split,
     with_scaled_inputs,

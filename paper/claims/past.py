@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from natgrad.reproduce import curves
-from natgrad.reproduce.claims.base import Claim, Found, Tables, each, found, spread
-from natgrad.reproduce.claims.batches import fixed, improved
-from natgrad.reproduce.claims.directions import elsewhere
-from natgrad.reproduce.claims.looks import at, at_time, late, look, share, starting
+from paper import curves
+from paper.claims.base import Claim, Found, Tables, each, found, spread
+from paper.claims.batches import fixed, improved
+from paper.claims.directions import elsewhere
+from paper.claims.evaluations import at, at_time, late, look, share, starting
 
 
 def guarded_never_fails(tables: Tables) -> Found:

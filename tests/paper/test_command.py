@@ -5,26 +5,28 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from natgrad import reproduce
-from natgrad.reproduce.store import Store
+import paper
+from paper.store import Store
 
 
-COMMAND = [sys.executable, "-c", "from natgrad._cli import main; main()"]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def command(tmp_path, environment):
-    """The command in a process of its own, which is given back or waited for."""
+def command(tmp_path):
+    """The command in a process of its own, from a clone."""
 
     def begin(arguments):
+        out = str(tmp_path / "results")
         return subprocess.Popen(
-            [*COMMAND, "reproduce", *arguments.split()],
-            cwd=tmp_path,
-            env=environment,
+            [sys.executable, "-m", "paper", *arguments.split(), "--out", out],
+            cwd=ROOT,
+            env=os.environ | {"COLUMNS": "80"},
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -45,7 +47,7 @@ def runs_in(path):
 
 
 def test_a_run_that_is_killed_or_interrupted_goes_on(command, tmp_path):
-    file, found = tmp_path / "paper" / "fig1-quick.parquet", 0
+    file, found = tmp_path / "results" / "fig1-quick.parquet", 0
     for number, ending in enumerate((signal.SIGKILL, signal.SIGINT), 1):
         with command.begin("fig1 --quick") as process:
             while len(runs_in(file)) <= found if file.is_file() else True:
@@ -56,15 +58,15 @@ def test_a_run_that_is_killed_or_interrupted_goes_on(command, tmp_path):
         found = len(runs_in(file))  # one more may have ended before the signal came
         assert number <= found < 4, said
     assert process.returncode == 130 and said.splitlines()[-1] == "interrupted"
-    assert "paper has all runs that were finished; the same command goes on" in said
+    assert "results; rerun to continue" in said
     before = runs_in(file)
     said = command("fig1 --quick")
     assert f"{found}/4" in said and "1/4" not in said
-    assert said.endswith("paper has fig1-quick.parquet, fig1-quick.png, made.md\n")
+    assert said.endswith("results has fig1-quick.parquet, fig1-quick.png, made.md\n")
     after = runs_in(file)
     assert len(after) == 4 and after[:found].equals(before)
-    assert "paper has claims-quick.md" in command("claims --quick")
-    assert "confirmed" in (tmp_path / "paper" / "claims-quick.md").read_text()
+    assert "results has claims-quick.md" in command("claims --quick")
+    assert "confirmed" in (tmp_path / "results" / "claims-quick.md").read_text()
     assert "Invalid value for 'NAME'" in command("fig8", code=2)
 
 
@@ -75,10 +77,10 @@ DECIDING = ("fig1", "fig2", "text")
 @pytest.mark.skipif("NATGRAD_DATA" not in os.environ, reason="NATGRAD_DATA is not set")
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "name", [name for name in reproduce.FIGURES if name not in DECIDING]
+    "name", [name for name in paper.FIGURES if name not in DECIDING]
 )
 def test_the_quick_form_of_an_experiment_runs_and_is_drawn(name, command, tmp_path):
-    check_quick(name, command(f"{name} --quick --out results"), tmp_path / "results")
+    check_quick(name, command(f"{name} --quick"), tmp_path / "results")
 
 
 @pytest.mark.skipif("NATGRAD_DATA" not in os.environ, reason="NATGRAD_DATA is not set")
@@ -86,8 +88,8 @@ def test_the_quick_form_of_an_experiment_runs_and_is_drawn(name, command, tmp_pa
 def test_claims_that_quick_forms_decide_on_are_confirmed(command, tmp_path):
     folder = tmp_path / "results"
     for name in DECIDING:
-        check_quick(name, command(f"{name} --quick --out results"), folder)
-    command("claims --quick --out results")
+        check_quick(name, command(f"{name} --quick"), folder)
+    command("claims --quick")
     rows = (folder / "claims-quick.md").read_text().splitlines()
     told = [row for row in rows if row.startswith("| ") and row[2].isdigit()]
     assert len(told) >= 8
@@ -102,9 +104,9 @@ def check_quick(name, said, folder):
     assert all(each.endswith("-quick.png") and each in said for each in drawn)
     for picture in folder.glob("*.png"):
         assert picture.read_bytes().startswith(b"\x89PNG")
-    assert f"`natgrad reproduce {name} --quick`" in (folder / "made.md").read_text()
-    store = reproduce.store_of(name, folder, is_quick=True)
-    configs = list(reproduce.module(name).configs(True, store))
+    assert f"`python -m paper {name} --quick`" in (folder / "made.md").read_text()
+    store = paper.store_of(name, folder, is_quick=True)
+    configs = list(paper.module(name).configs(True, store))
     assert configs and not store.missing(configs)
     value = {"text": "value", "fig1": "path_bound"}.get(name, "bound")
     assert np.isfinite(store.table[value]).all()

@@ -18,10 +18,10 @@ import natgrad
 from natgrad.families import gaussian
 from natgrad.gp._sparse import projected_elbo
 from natgrad.linalg import Full, Log, Sqrt
-from natgrad.reproduce import style
-from natgrad.reproduce.problems import problem
-from natgrad.reproduce.store import Columns, Config, Store
 from natgrad.train import lbfgs, line_search
+from paper import style
+from paper.problems import problem
+from paper.store import Columns, Config, Store
 
 
 SETS = {"energy": "Gaussian", "boston": "Student-t", "pima": "Bernoulli"}

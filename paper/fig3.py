@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from natgrad.reproduce import curves
-from natgrad.reproduce.fig2 import SETS
-from natgrad.reproduce.stochastic import Run, run as run
-from natgrad.reproduce.store import Config, Store
+from paper import curves
+from paper.fig2 import SETS
+from paper.stochastic import Run, run as run
+from paper.store import Config, Store
 
 
 SCHEDULE = (1e-4, 0.1, 5)

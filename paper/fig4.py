@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from natgrad.reproduce import fig3
-from natgrad.reproduce.stochastic import run as run
-from natgrad.reproduce.store import Config, Store
+from paper import fig3
+from paper.stochastic import run as run
+from paper.store import Config, Store
 
 
 def configs(is_quick: bool, store: Store) -> Iterator[Config]:

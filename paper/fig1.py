@@ -18,9 +18,9 @@ from natgrad import gp
 from natgrad.data import Batch
 from natgrad.families import gaussian
 from natgrad.linalg import Sqrt
-from natgrad.reproduce import style
-from natgrad.reproduce.fig2 import PARAMETERIZATIONS
-from natgrad.reproduce.store import Columns, Config, Store
+from paper import style
+from paper.fig2 import PARAMETERIZATIONS
+from paper.store import Columns, Config, Store
 
 
 START = (-0.7, 0.4)

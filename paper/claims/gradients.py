@@ -8,9 +8,9 @@ import numpy as np
 
 from natgrad.families import gaussian
 from natgrad.linalg import Full
-from natgrad.reproduce import fig1
-from natgrad.reproduce.claims.base import Claim, Found, Tables, each, found, spread
-from natgrad.reproduce.text import ravel
+from paper import fig1
+from paper.claims.base import Claim, Found, Tables, each, found, spread
+from paper.text import ravel
 
 
 def unlike(_: Tables) -> Found:

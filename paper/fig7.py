@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from natgrad.reproduce import curves
-from natgrad.reproduce.stochastic import Run, run as run
-from natgrad.reproduce.store import Config, Store
+from paper import curves
+from paper.stochastic import Run, run as run
+from paper.store import Config, Store
 
 
 SCHEDULE = (1e-6, 0.02, 2000)

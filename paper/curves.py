@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from natgrad.reproduce import style
-from natgrad.reproduce.stochastic import Run
-from natgrad.reproduce.store import Store
+from paper import style
+from paper.stochastic import Run
+from paper.store import Store
 
 
 RATES = tuple(10.0**-k for k in range(7))

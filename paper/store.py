@@ -1,15 +1,16 @@
 """Results of runs, kept by what they are the results of."""
 
+import contextlib
 import hashlib
 import json
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from natgrad.errors import InputError
+from natgrad.errors import CheckpointError, InputError
 
 
 Config = dict[str, Any]
@@ -43,8 +44,6 @@ class Store:
         """Adds a run; the file is replaced at once or not at all."""
         import pandas
 
-        from natgrad.data import _tables as tables
-
         made = {"run": key(config), "took": round(took, 2), "versions": versions()}
         rows = pandas.DataFrame(columns).assign(**config, **made)
         # Another process may have added runs to the file, or this one.
@@ -54,26 +53,41 @@ class Store:
         parts = [part.dropna(axis="columns", how="all") for part in parts]
         table = pandas.concat(parts, ignore_index=True)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with tables.replacing(self.path) as draft:
+        with replacing(self.path) as draft:
             table.to_parquet(draft, compression="zstd", index=False)
         self.table = table
 
     def _read(self) -> Any:
         import pandas
 
-        from natgrad.data import _tables as tables
-
         if not self.path.is_file():
             return pandas.DataFrame({"run": []})
         try:
-            table = tables.read(self.path)
-            tables.require(table.column_names, ["run", "took", "versions"])
-        except InputError as error:
+            table = pandas.read_parquet(self.path)
+        except (OSError, ValueError) as error:
             raise InputError(
-                f"{self.path} is no table of runs ({error}); if it is moved away, "
-                "they are made again"
+                f"{self.path} cannot be read ({error}); move it away to rerun its runs"
             ) from error
-        return table.to_pandas()
+        if not {"run", "took", "versions"} <= set(table.columns):
+            raise InputError(
+                f"{self.path} is not a table of runs: it should have the columns run, "
+                "took and versions"
+            )
+        return table
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A draft to write to; it replaces the file once it is complete."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield draft
+        draft.replace(path)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise CheckpointError(f"{path} could not be written: {why}") from error
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def key(config: Config) -> str:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from natgrad.reproduce import curves
-from natgrad.reproduce.stochastic import Run, run as run
-from natgrad.reproduce.store import Config, Store
+from paper import curves
+from paper.stochastic import Run, run as run
+from paper.store import Config, Store
 
 
 SPLITS = {"kin8nm": 3, "power": 3, "protein": 1, "year_head": 3, "flights_nyc2013": 1}

@@ -13,13 +13,14 @@ import optax
 import pandas
 import pytest
 
-from natgrad import gp, reproduce
+import paper
+from natgrad import gp
 from natgrad.data import Arrays, Batch
 from natgrad.errors import InputError, NatgradError
-from natgrad.reproduce import curves, fig1, fig2, fig7, stochastic
-from natgrad.reproduce.problems import Problem, problem
-from natgrad.reproduce.stochastic import Run
-from natgrad.reproduce.store import Store, key
+from paper import curves, fig1, fig2, fig7, stochastic
+from paper.problems import Problem, problem
+from paper.stochastic import Run
+from paper.store import Store, key
 
 
 RUN = Run("fig3", "energy", "Gaussian", 0, "Adam", 40, rate=0.01, rows=64, checks=6)
@@ -103,7 +104,7 @@ def test_a_damaged_file_is_named(tmp_path):
     pandas.DataFrame({"x": [1]}).to_parquet(other := tmp_path / "other.parquet")
     for damaged in (whole[: len(whole) // 2], b"", other.read_bytes()):
         store.path.write_bytes(damaged)
-        with pytest.raises(InputError, match="fig5.parquet is no table of runs"):
+        with pytest.raises(InputError, match="fig5.parquet (cannot be read|is not a)"):
             Store(store.path)
 
 
@@ -142,8 +143,8 @@ def fake(monkeypatch):
     experiment = Fake()
     claims = types.SimpleNamespace(table=lambda folder, is_quick: "claimed\n")
     modules = {"fig1": experiment, "claims": claims}
-    monkeypatch.setattr(reproduce, "FIGURES", ("fig1",))
-    monkeypatch.setattr(reproduce, "module", modules.__getitem__)
+    monkeypatch.setattr(paper, "FIGURES", ("fig1",))
+    monkeypatch.setattr(paper, "module", modules.__getitem__)
     return experiment
 
 
@@ -154,22 +155,22 @@ def names(paths):
 def test_only_what_is_missing_is_made(fake, tmp_path):
     fake.fails_at = 1
     with pytest.raises(KeyboardInterrupt):
-        reproduce.reproduce("fig1", tmp_path)
+        paper.reproduce("fig1", tmp_path)
     assert [config["split"] for config in fake.made] == [0]
     fake.fails_at = None
-    written = reproduce.reproduce("all", tmp_path)
+    written = paper.reproduce("all", tmp_path)
     assert [config["split"] for config in fake.made] == [0, 1, 1]
     assert fake.made[-1]["steps"] == 7
     assert names(written) == ["claims.md", "fake.png", "fig1.parquet", "made.md"]
     assert names(tmp_path.iterdir()) == names(written)
     assert (tmp_path / "fake.png").read_text() == "6 rows"
-    assert reproduce.reproduce("all", tmp_path) == written and len(fake.made) == 3
+    assert paper.reproduce("all", tmp_path) == written and len(fake.made) == 3
 
 
 def test_quick_forms_leave_others_alone(fake, tmp_path):
-    reproduce.reproduce("all", tmp_path)
+    paper.reproduce("all", tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    written = reproduce.reproduce("all", tmp_path, is_quick=True)
+    written = paper.reproduce("all", tmp_path, is_quick=True)
     files = ["claims-quick.md", "fake-quick.png", "fig1-quick.parquet", "made.md"]
     assert names(written) == files and len(fake.made) == 6
     del before[tmp_path / "made.md"]  # it tells of both
@@ -179,18 +180,18 @@ def test_quick_forms_leave_others_alone(fake, tmp_path):
 def test_how_it_was_made_is_told(fake, tmp_path, monkeypatch):
     clock = iter(np.arange(0, 1e6, 50).tolist())
     told = types.SimpleNamespace(monotonic=clock.__next__)
-    monkeypatch.setattr(reproduce, "time", told)
-    reproduce.reproduce("fig1", tmp_path)
+    monkeypatch.setattr(paper, "time", told)
+    paper.reproduce("fig1", tmp_path)
     fake.fails_at = 1
     with pytest.raises(KeyboardInterrupt):
-        reproduce.reproduce("fig1", tmp_path, is_quick=True)
-    lines = reproduce.made(tmp_path).read_text().splitlines()
+        paper.reproduce("fig1", tmp_path, is_quick=True)
+    lines = paper.made(tmp_path).read_text().splitlines()
     cells = [line.strip("| ").split(" | ") for line in lines[2:]]
-    command = "`natgrad reproduce fig1`"
+    command = "`python -m paper fig1`"
     # 50 seconds a run, whose two rows each say so.
     assert cells[0][:-1] == ["fig1", command, "3", "0, 1", "7, 1,000", "0:02:30"]
     assert cells[0][-1].startswith("python 3") and "; " not in cells[0][-1]
-    quick = "`natgrad reproduce fig1 --quick`"
+    quick = "`python -m paper fig1 --quick`"
     assert cells[1][:-1] == ["fig1", quick, "1 of 2", "0", "10", "0:00:50"]
 
 
@@ -198,12 +199,12 @@ def test_what_is_not_there_is_said_before_the_first_run(tmp_path, monkeypatch):
     monkeypatch.setenv("NATGRAD_DATA", str(tmp_path))
     out = tmp_path / "out"
     with pytest.raises(InputError, match="natgrad datasets energy --fetch.*naval"):
-        reproduce.reproduce("all", out)
-    with pytest.raises(InputError, match="there is no 'fig8' to reproduce, but fig1"):
-        reproduce.reproduce("fig8", out)
+        paper.reproduce("all", out)
+    with pytest.raises(InputError, match="no experiment 'fig8'; choose one of fig1"):
+        paper.reproduce("fig8", out)
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match=r'need pandas: .* "natgrad\[reproduce\]"'):
-        reproduce.reproduce("fig1", out)
+    with pytest.raises(ImportError, match=r'need pandas: .* "natgrad\[cli\]" pandas'):
+        paper.reproduce("fig1", out)
     assert not out.exists()
 
 

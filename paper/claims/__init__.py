@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from natgrad import reproduce
-from natgrad.reproduce.claims import batches, directions, gradients, past
-from natgrad.reproduce.claims.base import Claim, Found, Tables
+import paper
+from paper.claims import batches, directions, gradients, past
+from paper.claims.base import Claim, Found, Tables
 
 
 CLAIMS = [*gradients.CLAIMS, *directions.CLAIMS, *batches.CLAIMS]
@@ -20,8 +20,8 @@ def tables(folder: Path, is_quick: bool = False) -> Tables:
     """The results of the figures of which no run is missing."""
     found: Tables = {}
     for name in sorted({name for claim in (*CLAIMS, *PAST) for name in claim.figures}):
-        store = reproduce.store_of(name, folder, is_quick)
-        configs = list(reproduce.module(name).configs(is_quick, store))
+        store = paper.store_of(name, folder, is_quick)
+        configs = list(paper.module(name).configs(is_quick, store))
         if not store.missing(configs):
             found[name] = store.of(configs)
     return found
@@ -31,7 +31,7 @@ def checked(claim: Claim, results: Tables) -> Found:
     """What the results say; if some are missing, what to run."""
     missing = [name for name in claim.figures if name not in results]
     if missing:
-        return Found(f"natgrad reproduce {missing[0]} first", "not run")
+        return Found(f"python -m paper {missing[0]} first", "not run")
     return claim.check(results)
 
 

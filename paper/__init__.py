@@ -1,19 +1,22 @@
 """The experiments of Salimbeni, Eleftheriadis and Hensman (2018), from one command.
 
-A figure is a module with `configs`, what is to be run; `run`, the result of one; and
-`draw`, the pictures. `text` is what the paper says without a figure.
+    python -m paper fig1 --quick --out results
+
+Each figure is a module with `configs`, the runs it needs; `run`, which makes one of
+them; and `draw`, which draws the pictures. `text` has the paper's statements that have
+no figure.
 """
 
 import datetime
 import tempfile
 import time
 from collections.abc import Iterable
-from importlib import util
+from importlib import import_module, util
 from pathlib import Path
 from typing import Any
 
 from natgrad.errors import InputError
-from natgrad.reproduce.store import Config, Store
+from paper.store import Config, Store, replacing
 
 
 FIGURES = ("fig1", "fig2", "fig3", "fig4", "fig5", "fig6", "fig7", "readings", "text")
@@ -27,13 +30,13 @@ HEAD = """\
 
 
 def reproduce(name: str, folder: Path, is_quick: bool = False) -> list[Path]:
-    """Makes the runs of a figure that are missing, and draws it; all files written.
+    """Makes the missing runs of a figure and draws it; returns all files written.
 
-    `claims` is what the paper claims beside what was found, and `all` is every figure
-    and then the claims. The files of quick forms have names of their own.
+    `claims` compares the paper's claims with the results; `all` is every figure and
+    then the claims. The files of quick forms have names of their own.
     """
     if name not in NAMES:
-        raise InputError(f"there is no {name!r} to reproduce, but {', '.join(NAMES)}")
+        raise InputError(f"no experiment {name!r}; choose one of {', '.join(NAMES)}")
     figures = [figure for figure in FIGURES if name in (figure, "all")]
     check_packages()
     check_data(figures, folder, is_quick)
@@ -53,8 +56,9 @@ def reproduce(name: str, folder: Path, is_quick: bool = False) -> list[Path]:
 
 
 def check_data(figures: Iterable[str], folder: Path, is_quick: bool = False) -> None:
-    """Raises if a data set is not there that a missing run needs."""
+    """Raises if a missing run needs a data set that is not on this machine."""
     from natgrad import datasets
+    from natgrad.datasets._files import absent as fetch_message
 
     needed: dict[str, None] = {}
     for name in figures:
@@ -66,24 +70,24 @@ def check_data(figures: Iterable[str], folder: Path, is_quick: bool = False) -> 
     absent = [name for name in needed if not datasets.path(name).is_file()]
     if absent:
         first, *others = absent
-        also = f"; {', '.join(others)} are not there either" if others else ""
-        what_to_do = datasets.absent(datasets.describe(first), datasets.path(first))
-        raise InputError(what_to_do + also)
+        also = f"; also missing: {', '.join(others)}" if others else ""
+        message = fetch_message(datasets.describe(first), datasets.path(first))
+        raise InputError(message + also)
 
 
 def check_packages() -> None:
-    """Raises if a package is not there that all experiments need."""
+    """Raises if a package is missing that all experiments need."""
     for package in PACKAGES:
         if util.find_spec(package) is None:
             raise ImportError(
-                f'the experiments need {package}: pip install "natgrad[reproduce]"'
+                f'the experiments need {package}: pip install "natgrad[cli]" pandas'
             )
 
 
 def compute(name: str, folder: Path, is_quick: bool = False) -> Any:
-    """Makes the runs of a figure that are not there yet; the table of all of them.
+    """Makes the missing runs of a figure; returns the table of all its runs.
 
-    What is to be run may depend on what was found: it is asked again until nothing is
+    Later runs may depend on earlier results, so `configs` is called until nothing is
     missing.
     """
     import jax
@@ -106,7 +110,7 @@ def compute(name: str, folder: Path, is_quick: bool = False) -> Any:
 
 
 def draw(name: str, table: Any, folder: Path, is_quick: bool = False) -> list[Path]:
-    """Draws a figure; its pictures take their places once they are complete."""
+    """Draws a figure; each picture moves into place once it is complete."""
     with tempfile.TemporaryDirectory(dir=folder) as draft:
         drawn = module(name).draw(table, Path(draft))
         named = lambda path: f"{path.stem}{_end(is_quick)}{path.suffix}"
@@ -127,30 +131,16 @@ def made(folder: Path) -> Path:
 
 def module(name: str) -> Any:
     """The experiment of a figure, or the claims."""
-    from natgrad.reproduce import (
-        claims,
-        fig1,
-        fig2,
-        fig3,
-        fig4,
-        fig5,
-        fig6,
-        fig7,
-        readings,
-        text,
-    )
-
-    known = (claims, fig1, fig2, fig3, fig4, fig5, fig6, fig7, readings, text)
-    return {each.__name__.rpartition(".")[2]: each for each in known}[name]
+    return import_module(f"paper.{name}")
 
 
 def store_of(name: str, folder: Path, is_quick: bool = False) -> Store:
-    """Where the results of a figure are kept; those of quick forms by themselves."""
+    """The results of a figure; quick forms have a file of their own."""
     return Store(folder / f"{name}{_end(is_quick)}.parquet")
 
 
 def described(config: Config) -> str:
-    """What a run is, in a few words."""
+    """A few words that identify a run."""
     names = (
         "what",
         "data",
@@ -160,8 +150,8 @@ def described(config: Config) -> str:
         "method",
         "rate",
     )
-    told = [config.get(name) for name in names]
-    return " ".join(str(value) for value in told if value is not None)
+    values = [config.get(name) for name in names]
+    return " ".join(str(value) for value in values if value is not None)
 
 
 def _end(is_quick: bool) -> str:
@@ -169,9 +159,7 @@ def _end(is_quick: bool) -> str:
 
 
 def _write(path: Path, text: str) -> Path:
-    from natgrad.data import _tables as tables
-
-    with tables.replacing(path) as draft:
+    with replacing(path) as draft:
         draft.write_text(text, "utf-8")
     return path
 
@@ -186,7 +174,7 @@ def _made(name: str, store: Store, is_quick: bool) -> list[str]:
     steps = {config.get("steps", config.get("iterations")) for config in there}
     return [
         name,
-        f"`natgrad reproduce {name}{' --quick' if is_quick else ''}`",
+        f"`python -m paper {name}{' --quick' if is_quick else ''}`",
         f"{len(runs):,}" + (f" of {len(configs):,}" if missing else ""),
         _splits(there),
         ", ".join(f"{number:,}" for number in sorted(steps - {None})),
@@ -201,7 +189,7 @@ def _splits(configs: Iterable[Config]) -> str:
     for config in configs:
         if "split" in config:
             found.setdefault(config["data"], set()).add(config["split"])
-    told = {name: ", ".join(map(str, sorted(found[name]))) for name in found}
-    if len(set(told.values())) == 1:
-        return next(iter(told.values()))
-    return "; ".join(f"{name} {splits}" for name, splits in told.items())
+    listed = {name: ", ".join(map(str, sorted(found[name]))) for name in found}
+    if len(set(listed.values())) == 1:
+        return next(iter(listed.values()))
+    return "; ".join(f"{name} {splits}" for name, splits in listed.items())

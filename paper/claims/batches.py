@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from natgrad.reproduce import curves
-from natgrad.reproduce.claims.base import (
+from paper import curves
+from paper.claims.base import (
     NOT_TESTABLE,
     Claim,
     Found,
@@ -14,7 +14,7 @@ from natgrad.reproduce.claims.base import (
     found,
     spread,
 )
-from natgrad.reproduce.claims.looks import (
+from paper.claims.evaluations import (
     CASES,
     at,
     at_time,

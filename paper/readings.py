@@ -15,10 +15,10 @@ import jax.numpy as jnp
 from natgrad import gp
 from natgrad.families import gaussian
 from natgrad.linalg import Sqrt
-from natgrad.reproduce import fig3, fig5
-from natgrad.reproduce.problems import problem
-from natgrad.reproduce.stochastic import Run, rule_of, trace
-from natgrad.reproduce.store import Columns, Config, Store
+from paper import fig3, fig5
+from paper.problems import problem
+from paper.stochastic import Run, rule_of, trace
+from paper.store import Columns, Config, Store
 
 
 RATES = (0.01, 0.001)

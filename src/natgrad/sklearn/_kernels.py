@@ -1,0 +1,92 @@
+"""Kernels of the estimators, given by name or as objects in the units of the inputs."""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+
+from natgrad.gp import as_kernel, kernels
+from natgrad.sklearn._targets import is_constant
+from natgrad.sklearn._units import widened
+
+
+KERNELS = {
+    "matern12": kernels.Matern12,
+    "matern32": kernels.Matern32,
+    "matern52": kernels.Matern52,
+    "rbf": kernels.RBF,
+}
+
+POWERS = {
+    kernels.Periodic: ("log_period", -1),
+    kernels.Linear: ("log_variance", 2),
+    kernels.Polynomial: ("log_lengthscale", -1),
+}
+"""The parameter that has a unit, and the power of the input's scale it is multiplied
+by. A kernel of the distance alone has its lengthscale."""
+
+
+def initial_kernels(kernel: Any, scale: np.ndarray) -> list[Any]:
+    """Where training starts: as in the paper, far smoother, and far rougher.
+
+    A kernel object is where it starts by itself, converted to inputs in units of
+    `scale`.
+    """
+    if not isinstance(kernel, str):
+        own = widened(as_kernel(kernel))
+        converted = rescaled(own, scale)
+        return [own if converted is None else converted]
+    make, root = KERNELS[kernel], np.full(len(scale), math.sqrt(len(scale)))
+    return [make(root, 2.0), make(3 * root, 10.0), make(root / 10, 1.0)]
+
+
+def is_convertible(kernel: Any) -> bool:
+    """Whether natgrad knows how the kernel depends on the units of its inputs."""
+    return (
+        isinstance(kernel, str) or rescaled(as_kernel(kernel), np.ones(1)) is not None
+    )
+
+
+def rescaled(kernel: Any, scale: np.ndarray, is_inverse: bool = False) -> Any:
+    """The same kernel for inputs that are divided by `scale`, or multiplied by it.
+
+    None if natgrad cannot convert it. A lengthscale shared by inputs of different
+    scales becomes one for each.
+    """
+    if isinstance(kernel, kernels.Constant):
+        return kernel
+    if isinstance(kernel, kernels.Sum | kernels.Product):
+        first, second = (
+            rescaled(part, scale, is_inverse) for part in (kernel.first, kernel.second)
+        )
+        return None if first is None or second is None else type(kernel)(first, second)
+    if isinstance(kernel, kernels.OnInputs):
+        places = [place for place in kernel.columns if place < len(scale)]
+        inner = rescaled(kernel.kernel, scale[places], is_inverse)
+        return None if inner is None else kernels.OnInputs(inner, kernel.columns)
+    if isinstance(kernel, kernels.Separate):
+        parts = [rescaled(part, scale, is_inverse) for part in kernel.kernels]
+        is_whole = all(part is not None for part in parts)
+        return kernels.Separate(parts) if is_whole else None
+    name, power = POWERS.get(type(kernel), (None, -1))
+    if name is None and _is_of_distance(kernel):
+        name = "log_lengthscale"
+    if name is None:
+        return None
+    logs = getattr(kernel, name)
+    if logs.ndim and logs.shape != scale.shape:
+        return kernel  # when called, it raises an error that names both numbers
+    # A constant input has no effect, so any scale will do.
+    log_scale = np.log(np.where(is_constant(scale), 1.0, scale))
+    distinct = np.unique(log_scale[~is_constant(scale)])
+    if not logs.ndim and len(distinct) <= 1:
+        log_scale = distinct.sum()  # shared it stays
+    moved = logs + (-power if is_inverse else power) * log_scale
+    return eqx.tree_at(lambda tree: getattr(tree, name), kernel, moved)
+
+
+def _is_of_distance(kernel: Any) -> bool:
+    """Whether it is a function of ‖(x − z)/ℓ‖ and of nothing else."""
+    base = kernels.AbstractStationary
+    return isinstance(kernel, base) and type(kernel).__call__ is base.__call__
