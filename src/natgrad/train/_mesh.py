@@ -25,8 +25,7 @@ from natgrad.data._batch import Batch
 from natgrad.distributed import lost_peers
 from natgrad.errors import InputError
 from natgrad.families._base import is_distribution
-from natgrad.linalg import Full, Log, Sqrt
-from natgrad.linalg._triangular import mirrored, symmetric
+from natgrad.linalg import AbstractPositiveDefinite
 
 
 AXIS, LATENTS = "rows", "latents"
@@ -53,7 +52,9 @@ class Across(NamedTuple):
         if self.number == 1:
             return tree
         nodes, structure = jax.tree.flatten(tree, is_leaf=_is_storage)
-        packed, inner = jax.tree.flatten([_packed(node) for node in nodes])
+        packed, inner = jax.tree.flatten(
+            [node.pack() if _is_storage(node) else node for node in nodes]
+        )
         widest = max((leaf.dtype for leaf in packed), key=lambda kind: kind.itemsize)
         flat = jnp.concatenate([leaf.astype(widest).reshape(-1) for leaf in packed])
         flat = lax.psum(flat, AXIS) / self.number
@@ -61,7 +62,8 @@ class Across(NamedTuple):
         pairs = zip(jnp.split(flat, ends), packed, strict=True)
         means = [part.reshape(like.shape).astype(like.dtype) for part, like in pairs]
         means = jax.tree.unflatten(inner, means)
-        whole = [_unpacked(m, node) for m, node in zip(means, nodes, strict=True)]
+        pairs = zip(nodes, means, strict=True)
+        whole = [node.unpack(m) if _is_storage(node) else m for node, m in pairs]
         return jax.tree.unflatten(structure, whole)
 
     def part(self, batch: Any) -> tuple[Any, "Across"]:
@@ -325,38 +327,4 @@ def meshed(devices: list[Any], latents: int = 1) -> Devices:
 
 
 def _is_storage(node: Any) -> bool:
-    return type(node) in (Full, Sqrt, Log)
-
-
-def _packed(node: Any) -> Any:
-    """One triangle of a gradient that has zeros, or the same again, in the other.
-
-    Its lower right quarter goes into the upper left one, where there is room.
-    """
-    if not _is_storage(node):
-        return node
-    (matrix,) = jax.tree.leaves(node)
-    size = matrix.shape[-1]
-    odd, half = size % 2, (size + 1) // 2
-    blank = [(0, 0)] * (matrix.ndim - 2)
-    matrix = matrix if isinstance(node, Sqrt) else symmetric(matrix)
-    matrix = jnp.pad(matrix, [*blank, (0, odd), (0, odd)])
-    left, right = matrix[..., :half, :half], matrix[..., half:, half:]
-    left = jnp.pad(jnp.tril(left), [*blank, (0, 0), (0, 1)])
-    right = jnp.pad(jnp.triu(right.mT), [*blank, (0, 0), (1, 0)])
-    return [left + right, matrix[..., half:, :half]]
-
-
-def _unpacked(packed: Any, node: Any) -> Any:
-    if not _is_storage(node):
-        return packed
-    triangles, below = packed
-    (matrix,), structure = jax.tree.flatten(node)
-    size = matrix.shape[-1]
-    left = jnp.tril(triangles[..., :-1])
-    right = jnp.triu(triangles[..., 1:]).mT
-    above = jnp.concatenate([left, jnp.zeros_like(below)], -1)
-    lower = jnp.concatenate([above, jnp.concatenate([below, right], -1)], -2)
-    lower = lower[..., :size, :size]
-    whole = lower if isinstance(node, Sqrt) else mirrored(lower)
-    return jax.tree.unflatten(structure, [whole])
+    return isinstance(node, AbstractPositiveDefinite)
