@@ -20,8 +20,8 @@ from natgrad.gp._sparse import projected_elbo
 from natgrad.linalg import Full, Log, Sqrt
 from natgrad.reproduce import style
 from natgrad.reproduce.problems import problem
+from natgrad.reproduce.search import lbfgs, line_search
 from natgrad.reproduce.store import Columns, Config, Store
-from natgrad.train import lbfgs, line_search
 
 
 SETS = {"energy": "Gaussian", "boston": "Student-t", "pima": "Bernoulli"}
