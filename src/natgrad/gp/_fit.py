@@ -104,6 +104,11 @@ def fit(
         )
     loss = lambda model, batch: -elbo(model, batch, batches.num_data)
     score = None if held_out is None else _score(model, as_batch(held_out))
+    chosen = {
+        "num_inducing": len(model.inducing),
+        "likelihood": type(model.likelihood).__name__,
+    }
+    options["config"] = (options.get("config") or {}) | chosen
     fitted = run(rule, model, batches, seed=seed, score=score, loss=loss, **options)
     if whole is not None and isinstance(model.likelihood, NOISY):
         _warn_of_doubts(fitted, whole)
