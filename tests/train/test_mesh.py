@@ -166,7 +166,7 @@ def test_a_loss_that_is_an_estimate_for_all_data_is_shared():
 
 def test_a_loss_that_is_a_sum_over_rows_is_not():
     why = mesh.unlike_parts(lambda p, batch: jnp.sum(batch.y) + p, 1.0, data())
-    assert "mean of those of its halves" in why
+    assert "the mean over its halves" in why
 
 
 def test_a_mean_by_weights_of_which_some_are_elsewhere_is_not():

@@ -74,15 +74,15 @@ def fit(
     estimated from a batch; it may take a `key` too, which is new at each step. `data`
     is a tree of columns, such as (x, y), of which batches have `batch_size` rows, or an
     iterable of batches. On several devices each has a part of a batch, and the loss of
-    a batch should be the mean of those of its parts. Left out, `optimizer` is a guarded
-    natural step on the distributions and annealed Adam on the rest; several are taken
-    in turn.
+    a batch should be the mean of those of its parts. By default `optimizer` is a
+    guarded natural step on the distributions and annealed Adam on the rest. Several
+    are taken in turn.
 
     `optimizer="profile"` sees all rows at every step and has no learning rate: L-BFGS
-    moves the rest while natural steps keep the distributions at their best. The loss
-    then never rises, and the run stops when nothing is left to gain.
+    moves the rest while natural steps keep the distributions at their optimum. The
+    loss then never rises, and the run stops once further steps gain too little.
 
-    `options` are those of `run`.
+    `options` are those of `natgrad.train.Options`.
     """
     batches = as_batches(data, batch_size, seed)
     if isinstance(optimizer, str):
@@ -97,7 +97,7 @@ def fit(
 
 
 def _profiled(loss: Loss, batches: Batches, name: str) -> tuple[Arrays, Rule]:
-    """All rows as one batch, and the rule that climbs the profile of a loss."""
+    """All rows as one batch, and the rule that minimises the profile of a loss."""
     if name != "profile":
         raise InputError(f"optimizer is {name!r}; the only name is 'profile'")
     if not isinstance(batches, Arrays):
@@ -324,8 +324,8 @@ def _check_alike(described: dict[str, Any]) -> None:
     for process, other in enumerate(told):
         if other != told[0]:
             raise InputError(
-                f"process {process} has another run than the first: "
-                f"{other.decode():.300}, and not {told[0].decode():.300}"
+                f"process {process} has a different run from process 0: "
+                f"{other.decode():.300}, not {told[0].decode():.300}"
             )
 
 
@@ -350,12 +350,12 @@ def _failure(
     batches: Batches,
     history: History,
 ) -> FitError:
-    """An error that carries what the run had, and says why it may have ended."""
+    """An error with the parameters before it, and its likely cause."""
     step = int(state.step) - 1
     places = batches.places(step, 1)[0] if isinstance(batches, Arrays) else None
     is_gone = isinstance(batches, Iterated) and not batches.is_repeatable
     taken = None if is_gone else batches.take(step, 1)
-    cause = "its batch cannot be had again"
+    cause = "its batch cannot be read again"
     if taken is not None:
         batch = jax.tree.map(lambda leaf: leaf[0], taken)
         of_trained = None if loss is None else _completed(loss, complete)
@@ -373,7 +373,7 @@ def _failure(
 def _described(
     batches: Batches, seed: int, config: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """What must not change between two parts of a run."""
+    """What must not change when a run is resumed."""
     ours: dict[str, Any] = {"seed": int(seed), "fraction": batches.fraction}
     ours["num_data"] = None if batches.num_data is None else float(batches.num_data)
     if hasattr(batches, "fingerprint"):
@@ -381,5 +381,5 @@ def _described(
         ours |= {"order": int(source.seed), "data": source.fingerprint()}
     theirs = config or {}
     if both := sorted(ours.keys() & theirs.keys()):
-        raise InputError(f"config has {both}, which natgrad compares itself")
+        raise InputError(f"config has {both}, which natgrad sets itself; rename them")
     return ours | theirs

@@ -3,7 +3,7 @@
 A batch is cut into equal parts, one for each device of each process. A device sees its
 part alone, and the loss of the batch is the mean of those of its parts. Whatever a rule
 needs of the whole batch, it asks of `Across.mean`: one collective, of one flat vector.
-Then all devices go on with the same numbers, and so to the same decisions.
+Then all devices continue with the same numbers, and so make the same decisions.
 
 Where a distribution is a batch of many, such as the latent functions of a classifier,
 devices may share it out too, as a second axis. That is left to XLA's partitioner.
@@ -114,7 +114,7 @@ class Devices(NamedTuple):
 
     @property
     def is_first(self) -> bool:
-        """Whether this process is the one that speaks and writes for all."""
+        """Whether this process prints and writes for all."""
         return self.processes == 1 or self.process == 0
 
     def sharded(self, function: Any) -> Any:
@@ -208,7 +208,7 @@ class Devices(NamedTuple):
             return batches
         if not hasattr(batches, "share"):
             raise InputError(
-                f"a {type(batches).__name__} cannot be shared out to "
+                f"a {type(batches).__name__} cannot be split between "
                 f"{self.processes} processes: it has no method share(process, "
                 "processes), as natgrad.data.Arrays and Parquet have"
             )
@@ -246,10 +246,10 @@ class Devices(NamedTuple):
 
 
 def unlike_parts(loss: Any, params: Any, batches: Any) -> str | None:
-    """Why a loss cannot be shared out: on a batch it is not the mean of its halves'.
+    """Why devices cannot share a loss: on a batch it is not the mean over its halves.
 
-    One that is a sum over rows, or a mean by weights that is not told of all of them,
-    would be wrong on several devices without a word. One with a key cannot be compared.
+    A sum over rows, or a weighted mean that does not know all weights, would be wrong
+    on several devices without an error. A loss with a key cannot be compared.
     """
     if "key" in inspect.signature(loss).parameters:
         return None
@@ -269,9 +269,9 @@ def unlike_parts(loss: Any, params: Any, batches: Any) -> str | None:
     if not np.isfinite(whole) or abs(whole - mean) <= UNEQUAL * (abs(whole) + 1):
         return None
     return (
-        f"the loss of a batch is {whole:.6g}, and the mean of those of its halves "
-        f"{mean:.6g}; to be shared by several devices it should be an estimate for all "
-        "the data, such as num_data times a mean over rows, or a sum by weights"
+        f"the loss of a batch is {whole:.6g}, but the mean over its halves is "
+        f"{mean:.6g}; for several devices it should be an estimate for all the data, "
+        "such as num_data times a mean over rows, or a weighted sum"
     )
 
 
@@ -301,15 +301,15 @@ def devices_for(rows: int | None, latents: int = 1) -> Devices:
         number = len(everywhere) // latents
         if rows is None or rows % number:
             raise InputError(
-                f"batches have {rows} rows, which are not equal parts for {number} "
-                f"times {latents} devices; take a multiple of {number}"
+                f"batches have {rows} rows, which cannot be split equally for {number} "
+                f"times {latents} devices; use a multiple of {number}"
             )
         return meshed(everywhere, latents)
     if jax.process_count() > 1:
         if rows is None or rows % len(everywhere):
             raise InputError(
-                f"batches have {rows} rows, which are not equal parts for "
-                f"{len(everywhere)} devices; take a multiple of {len(everywhere)}"
+                f"batches have {rows} rows, which {len(everywhere)} devices cannot "
+                f"split equally; use a multiple of {len(everywhere)}"
             )
         return meshed(everywhere)
     if rows is None or len(everywhere) == 1:
