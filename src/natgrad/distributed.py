@@ -10,18 +10,18 @@ import traceback
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from natgrad.errors import InputError, NatgradError, PeerError
+from natgrad.errors import InputError, NatgradError, PeerError, TerminatedError
 
 
 __all__ = ["initialize"]
 
 
-LOST, STUCK = 17, 18
-"""What a process exits with when another was lost, or when it was stuck itself."""
+LOST, STUCK, TERMINATED = 17, 18, 143
+"""Exit codes: another process was lost, this one was stuck, or SIGTERM ended the run."""
 
 LIMITS = {"STARTING": 300.0, "HEARTBEAT": 30.0, "PATIENCE": 300.0}
-"""Seconds until all processes must have connected; until a silent one counts as lost; and
-until one that takes no step counts as stuck.
+"""Seconds until all processes must have connected, until a silent one counts as lost,
+and until one that takes no step counts as stuck.
 
 NATGRAD_STARTING_SECONDS and so on set them.
 """
@@ -241,7 +241,8 @@ def _is_of_peers(error: Exception) -> bool:
 
 def _exit_after(kind: type[BaseException], error: BaseException, trace: Any) -> None:
     traceback.print_exception(kind, error, trace)
-    leave(LOST if isinstance(error, PeerError) else 1)
+    codes = {PeerError: LOST, TerminatedError: TERMINATED}
+    leave(codes.get(kind, 1))
 
 
 def _checked(process: str, processes: str) -> Place:

@@ -31,7 +31,7 @@ from natgrad.train._checkpoint import first_valid, steps_in
 CHOSEN = ("likelihood", "batch_size")
 """What "auto" leaves open until the data have been looked at."""
 
-INTERRUPTED, TERMINATED = 130, 143
+INTERRUPTED = 130
 NOTHING, BEGUN, ENDED = "nothing", "begun", "ended"
 
 
@@ -245,7 +245,7 @@ def _fit(
         distributed.barrier()  # none ends before the model is there
     except TerminatedError:
         say(f"terminated; continue with: natgrad resume {out}")
-        return TERMINATED
+        return distributed.TERMINATED
     except KeyboardInterrupt:
         say(f"interrupted; continue with: natgrad resume {out}")
         return INTERRUPTED

@@ -38,7 +38,7 @@ from natgrad.linalg._triangular import (
 )
 from natgrad.train._constants import NONE, Constants
 from natgrad.train._loop import Fitted, run
-from natgrad.train._profile import Evaluated, climbing
+from natgrad.train._profile import Evaluated, lbfgs_rule
 from natgrad.train._rules import Rule
 
 
@@ -50,7 +50,7 @@ MOST_ROWS = 1000
 STEPS = 200
 """The most evaluations by default; few runs need them."""
 
-LAST = 5
+WINDOW = 5
 """A run ends when so many accepted steps together gain too little. Fewer than for a
 bound: there is no q to follow, and each step is expensive."""
 
@@ -215,4 +215,4 @@ def _rule(has_prior: bool) -> Rule:
 
         return Evaluated(params, *jax.value_and_grad(loss)(params), kept)
 
-    return climbing(evaluate, total_weight, last=LAST)
+    return lbfgs_rule(evaluate, total_weight, window=WINDOW)
