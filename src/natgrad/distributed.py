@@ -17,7 +17,7 @@ __all__ = ["initialize"]
 
 
 LOST, STUCK, TERMINATED = 17, 18, 143
-"""Exit codes: another process was lost, this one was stuck, or SIGTERM ended the run."""
+"""Exit codes: another process was lost, this one was stuck, SIGTERM ended the run."""
 
 LIMITS = {"STARTING": 300.0, "HEARTBEAT": 30.0, "PATIENCE": 300.0}
 """Seconds until all processes must have connected, until a silent one counts as lost,
@@ -130,9 +130,15 @@ def lost_peers() -> Iterator[None]:
 def leave(code: int) -> None:
     """Ends this process at once if it is one of several, and so all of them.
 
-    An ordinary exit would wait for the others, which may wait for this one.
+    An ordinary exit would wait for the others, which may wait for this one. After
+    SIGTERM all processes end at the same step, and this one does wait for them.
     """
     if is_started():
+        if code == TERMINATED:
+            import jax
+
+            with contextlib.suppress(Exception):
+                jax.distributed.shutdown()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
