@@ -160,8 +160,6 @@ class _Run:
             self.devices.is_first,
         )
         _check_alike(config)
-        checkpoint = options.checkpoint if self.is_first else None
-        self.saver = Saver(checkpoint, options.save_seconds, config)
         self.signals = Signals()
         is_alone = self.devices.processes == 1
         self.watchdog = Watchdog(None if is_alone else distributed.limit("PATIENCE"))
@@ -171,6 +169,8 @@ class _Run:
         )
         every = max(1, min((self.steps or STEPS) // RECORDS, LONGEST))
         self.every = 1 if rule.is_over is not None else options.log_every or every
+        checkpoint = options.checkpoint if self.is_first else None
+        self.saver = Saver(checkpoint, options.save_seconds, config)  # locks the folder
 
     @contextlib.contextmanager
     def open(self) -> Iterator[State]:
@@ -314,7 +314,7 @@ def _devices(
     if why is not None and devices.processes > 1:
         raise InputError(why)
     if why is not None:
-        warnings.warn(f"{why}; one device is used", InputWarning, stacklevel=4)
+        warnings.warn(f"{why}; one device is used", InputWarning, stacklevel=5)
     return devices if why is None else Devices()
 
 
