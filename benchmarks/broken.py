@@ -49,8 +49,8 @@ def prepare(folder: Path, steps: int) -> Path:
 
 def checkpoints(folder: Path) -> list[int]:
     """The steps of which there are checkpoints."""
-    paths = (folder / "model" / "checkpoint").glob("*")
-    return sorted(int(path.name) for path in paths if path.name.isdecimal())
+    paths = (folder / "model" / "checkpoint").glob("*.natgrad")
+    return sorted(int(path.stem) for path in paths)
 
 
 def is_over(folder: Path) -> bool:

@@ -3,8 +3,8 @@
     python experiments/flips.py --count 1000
 
 A checkpoint of a model with its optimizer's state is saved twice. In the newer one, a
-bit at a time is flipped, in every file in turn. A flip is noticed if that checkpoint is
-passed over with a warning, and the state of the one before comes back bit for bit.
+bit at a time is flipped. A flip is noticed if that checkpoint is skipped with a
+warning, and the state of the one before comes back bit for bit.
 """
 
 import argparse
@@ -21,13 +21,13 @@ import optax
 
 from natgrad.errors import CheckpointError, CheckpointWarning
 from natgrad.gp import SparseGP, kernels, likelihoods
-from natgrad.train._checkpoint import OrbaxCheckpoints
+from natgrad.train._checkpoint import FolderCheckpoints
 
 
 class Flips(NamedTuple):
     tried: int
     noticed: int
-    files: int
+    size: int
 
 
 def state_of(step: int) -> Any:
@@ -41,15 +41,13 @@ def flips(folder: Path, count: int, seed: int = 0) -> Flips:
     """Flips `count` bits of the newest of two checkpoints in an empty folder."""
     draw, like = random.Random(seed), state_of(0)
     older = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(state_of(1))]
-    with OrbaxCheckpoints(folder) as checkpoints:
+    with FolderCheckpoints(folder) as checkpoints:
         for step in (1, 2):
             checkpoints.save(step, state_of(step), {"step": step})
         checkpoints.wait()
-        files = sorted(p for p in (folder / "2").rglob("*") if p.is_file())
-        noticed = 0
-        for trial in range(count):
-            path = files[trial % len(files)]
-            whole = path.read_bytes()
+        path, noticed = folder / "2.natgrad", 0
+        whole = path.read_bytes()
+        for _ in range(count):
             bit = draw.randrange(8 * len(whole))
             damaged = bytearray(whole)
             damaged[bit // 8] ^= 1 << bit % 8
@@ -66,12 +64,12 @@ def flips(folder: Path, count: int, seed: int = 0) -> Flips:
         found = checkpoints.latest()
     if found is None or found.step != 2:
         raise CheckpointError(f"{folder} was left damaged")
-    return Flips(count, noticed, len(files))
+    return Flips(count, noticed, len(whole))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=1000)
     with tempfile.TemporaryDirectory() as folder:
-        tried, noticed, files = flips(Path(folder), parser.parse_args().count)
-    print(f"{noticed} of {tried} flipped bits noticed, over {files} files")
+        tried, noticed, size = flips(Path(folder), parser.parse_args().count)
+    print(f"{noticed} of {tried} flipped bits noticed, of {size:,} bytes")

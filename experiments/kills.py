@@ -105,13 +105,13 @@ def train(folder: Path, seed: int, steps: int, board: Board | None) -> str:
 def watch(board: Board) -> None:
     """Has the checkpoints tell when they are at work."""
     write, latest = (
-        getattr(checkpoint.OrbaxCheckpoints, n) for n in ("_write", "latest")
+        getattr(checkpoint.FolderCheckpoints, n) for n in ("_write", "latest")
     )
 
-    def telling_write(self, manifest, values):
+    def telling_write(self, document, data):
         board.say("saving")
-        write(self, manifest, values)
-        board.say("stepping", manifest["step"])
+        write(self, document, data)
+        board.say("stepping", document["step"])
 
     def telling_latest(self):
         board.say("restoring")
@@ -119,8 +119,8 @@ def watch(board: Board) -> None:
         board.say("stepping")
         return found
 
-    checkpoint.OrbaxCheckpoints._write = telling_write
-    checkpoint.OrbaxCheckpoints.latest = telling_latest
+    checkpoint.FolderCheckpoints._write = telling_write
+    checkpoint.FolderCheckpoints.latest = telling_latest
 
 
 def child(folder: Path, seed: int, steps: int, board: Board) -> None:
@@ -157,7 +157,7 @@ def wait_for(is_so, seconds: float) -> None:
 
 def last_whole(folder: Path) -> int:
     """The step of the checkpoint that a run would go on from."""
-    with checkpoint.OrbaxCheckpoints(folder) as checkpoints:
+    with checkpoint.FolderCheckpoints(folder) as checkpoints:
         found = checkpoints.latest()
         return -1 if found is None else found.step
 

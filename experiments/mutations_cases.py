@@ -24,18 +24,16 @@ class Mutation(NamedTuple):
 MUTATIONS = (
     # From the lowest layers to natural gradients
     Mutation(
-        "envelope.py",
-        """            file.flush()
-            os.fsync(file.fileno())
-            if fcntl is None:  # an open file cannot be renamed there
-                file.close()
-            os.replace(temporary, target)
+        "_atomic.py",
+        """                os.fsync(file.fileno())
+                if fcntl is None:  # an open file cannot be renamed there
+                    file.close()
+                os.replace(draft, target)
 """,
-        """            file.flush()
-            if fcntl is None:  # an open file cannot be renamed there
-                file.close()
-            os.replace(temporary, target)
-            os.fsync(file.fileno())
+        """                if fcntl is None:  # an open file cannot be renamed there
+                    file.close()
+                os.replace(draft, target)
+                os.fsync(file.fileno())
 """,
         "a file takes its name before the disk has it: a crash leaves it empty",
         "test_container.py",
@@ -140,8 +138,8 @@ MUTATIONS = (
     # Training
     Mutation(
         "train/_checkpoint.py",
-        "kept.add(max(self._scores, key=lambda s: (_rank(self._scores[s]), s)))",
-        "kept.add(min(self._scores, key=lambda s: (_rank(self._scores[s]), s)))",
+        "max(self._scores, key=self._rank)}",
+        "min(self._scores, key=self._rank)}",
         "the best checkpoint is deleted, and the worst kept",
         "train/test_checkpoint.py",
         "newest_and_the_best",

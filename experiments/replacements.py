@@ -29,7 +29,7 @@ import numpy as np
 
 from natgrad import _container as envelope
 from natgrad._cli import folder as folders, main, replacing
-from natgrad.train import _keeper as keeper
+from natgrad.train._saver import Saver
 
 
 RESULTS = Path(__file__).parent / "results"
@@ -51,8 +51,8 @@ def table(path: Path) -> None:
 
 def command(arguments: str) -> None:
     """The command, which saves a checkpoint several times a second."""
-    begin = keeper.Keeper.__init__
-    keeper.Keeper.__init__ = lambda self, checkpoint, _, config: begin(
+    begin = Saver.__init__
+    Saver.__init__ = lambda self, checkpoint, _, config: begin(
         self, checkpoint, 0.2, config
     )
     with (

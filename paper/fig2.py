@@ -18,9 +18,9 @@ import natgrad
 from natgrad.families import gaussian
 from natgrad.gp._sparse import projected_elbo
 from natgrad.linalg import Full, Log, Sqrt
-from natgrad.train import lbfgs, line_search
 from paper import style
 from paper.problems import problem
+from paper.search import lbfgs, line_search
 from paper.store import Columns, Config, Store
 
 

@@ -160,8 +160,7 @@ def trainers(some, folder, pause=0.02):
 
 
 def newest(folder):
-    names = [path.name for path in folder.glob("*") if path.name.isdecimal()]
-    return max(map(int, names), default=0)
+    return max((int(path.stem) for path in folder.glob("*.natgrad")), default=0)
 
 
 @pytest.mark.long

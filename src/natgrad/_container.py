@@ -11,8 +11,6 @@ The hash finds damage and not malice, for anyone can compute it. So all is bound
 checked before it is used, and a file only ever says what is in it: nothing of it runs.
 """
 
-import contextlib
-import errno
 import hashlib
 import json
 import math
@@ -25,19 +23,13 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save as safetensors_bytes
 
+from natgrad._atomic import replacing
 from natgrad.errors import (
-    CheckpointError,
     CorruptFileError,
     IncompatibleFileError,
     InputError,
     NatgradError,
 )
-
-
-try:
-    import fcntl
-except ImportError:  # as on Windows, where files are not locked
-    fcntl = None
 
 
 MAGIC = b"\x89NGM\r\n\x1a\n"
@@ -70,17 +62,9 @@ def write(
     The same contents give the same bytes.
     """
     parts = _parts(document, arrays)
-    target = Path(os.path.realpath(path))
-    try:
-        # A link to itself is what no link leads out of.
-        if target.is_symlink() or (target.exists() and not target.is_file()):
-            raise OSError(errno.EINVAL, "there is something that is not a file")
-        _replace(target, parts)
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise CheckpointError(
-            error.errno, f"{path} could not be written, and is as it was: {why}"
-        ) from error
+    with replacing(path) as draft, open(draft, "wb") as file:
+        for part in parts:
+            file.write(part)
 
 
 def read(
@@ -105,6 +89,14 @@ def read(
         raise type(error)(f"{path}: {error}") from None
 
 
+def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The document of a file, without its arrays and without a check of its hash."""
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        length = _check_head(file.read(_JSON_FROM), size)
+        return _parsed(file.read(length), "its JSON")
+
+
 def pack(document: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
     """The bytes of a file."""
     return b"".join(_parts(document, arrays))
@@ -115,7 +107,7 @@ def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     length = _check_head(data[:_JSON_FROM], len(data))
     view = memoryview(data)
     if hashlib.sha256(view[_HASHED_FROM:]).digest() != data[12:_HASHED_FROM]:
-        raise CorruptFileError("it is damaged: its contents do not have its hash")
+        raise CorruptFileError("checksum mismatch: it is damaged")
     end = _JSON_FROM + length
     document = _parsed(bytes(view[_JSON_FROM:end]), "its JSON")
     return document, _arrays(view[end:])
@@ -177,62 +169,6 @@ def _block(arrays: Mapping[str, np.ndarray]) -> bytes:
     if int.from_bytes(block[:8], "little") > MAX_HEADER:
         raise InputError(f"the names of {len(arrays)} arrays are too long for a file")
     return block
-
-
-def _replace(target: Path, parts: tuple[bytes, ...]) -> None:
-    # One name for each target: what a killed process leaves is written over by the
-    # next, and does not pile up.
-    temporary = target.with_name(f".{target.name}.tmp")
-    with open(_locked(temporary), "wb") as file:
-        try:
-            for part in parts:
-                file.write(part)
-            file.flush()
-            os.fsync(file.fileno())
-            if fcntl is None:  # an open file cannot be renamed there
-                file.close()
-            os.replace(temporary, target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise
-    # The file is in place, and not every file system can sync a folder.
-    with contextlib.suppress(OSError):
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
-def _locked(path: Path) -> int:
-    """An empty file that no other process writes, as a descriptor."""
-    flags = os.O_WRONLY | os.O_CREAT
-    flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-    while True:
-        descriptor = os.open(path, flags, 0o666)
-        try:
-            _lock(descriptor)
-            with contextlib.suppress(FileNotFoundError):
-                # Else it was renamed, by whoever held it, before it was ours.
-                if os.path.samestat(os.fstat(descriptor), os.lstat(path)):
-                    os.ftruncate(descriptor, 0)
-                    return descriptor
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
-
-
-def _lock(descriptor: int) -> None:
-    if fcntl is None:
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise OSError(error.errno, "it is being written already") from error
-    except OSError:
-        pass  # some file systems have no locks
 
 
 def _contents(path: Path, max_bytes: int) -> bytes:

@@ -10,20 +10,20 @@ import traceback
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from natgrad.errors import InputError, NatgradError, PeerError
+from natgrad.errors import InputError, NatgradError, PeerError, TerminatedError
 
 
 __all__ = ["initialize"]
 
 
-LOST, STUCK = 17, 18
-"""What a process exits with when another was lost, or when it was stuck itself."""
+LOST, STUCK, TERMINATED = 17, 18, 143
+"""Exit codes: another process was lost, this one was stuck, SIGTERM ended the run."""
 
 LIMITS = {"STARTING": 300.0, "HEARTBEAT": 30.0, "PATIENCE": 300.0}
-"""Seconds that all processes have to come together; until one that is silent counts as
-lost; and until one that takes no step counts as stuck.
+"""Seconds until all processes must have connected, until a silent one counts as lost,
+and until one that takes no step counts as stuck.
 
-They are set by NATGRAD_STARTING_SECONDS and so on.
+NATGRAD_STARTING_SECONDS and so on set them.
 """
 
 
@@ -37,12 +37,12 @@ class Place(NamedTuple):
 def initialize() -> Place:
     """Joins the processes that a launcher has started, so that they train as one.
 
-    It is called first of all, before JAX is used. Who they are is what `place` says;
-    the first one's address is NATGRAD_COORDINATOR, host:port, or what JAX finds out
-    under Slurm and Open MPI. A single process is left as it is.
+    Call it before you use JAX. `place` says which processes there are. The address of
+    process 0 is NATGRAD_COORDINATOR, host:port, or what JAX detects under Slurm and
+    Open MPI. A single process stays as it is.
 
-    From here on an error that nobody catches ends the process at once, and with it all
-    others, each with a code that is not 0: a launcher can start them again.
+    After this call an uncaught error ends the process at once, and with it all others,
+    each with a code that is not 0, so that a launcher can restart them.
     """
     here = place()
     if here.processes == 1:
@@ -72,11 +72,11 @@ def initialize() -> Place:
             options["coordinator_bind_address"] = address
     elif "NATGRAD_NUM_PROCESSES" in os.environ:
         raise InputError(
-            f"this is process {here.process} of {here.processes}, and where the first "
-            "one is is not known: set NATGRAD_COORDINATOR to its host:port"
+            f"this is process {here.process} of {here.processes}, and the address of "
+            "process 0 is unknown: set NATGRAD_COORDINATOR to its host:port"
         )
-    sys.excepthook = _last_words
-    with _said_to_stderr(), _together():
+    sys.excepthook = _exit_after
+    with _stdout_to_stderr(), _together():
         jax.distributed.initialize(**options)
         if jax.process_count() != here.processes:
             raise InputError(
@@ -91,7 +91,7 @@ def initialize() -> Place:
 
 
 def exchange(data: bytes) -> list[bytes]:
-    """What each process gives, in all of them, in the order of the processes."""
+    """The data of all processes, in their order."""
     if not is_started():
         return [data]
     import numpy as np
@@ -113,7 +113,7 @@ def barrier() -> None:
 
 @contextlib.contextmanager
 def lost_peers() -> Iterator[None]:
-    """Says of a collective that failed why it did."""
+    """Raises a PeerError if a collective fails because a process was lost."""
     try:
         yield
     except (RuntimeError, ValueError) as error:
@@ -122,17 +122,23 @@ def lost_peers() -> Iterator[None]:
             raise
         why = (str(error).splitlines() or [""])[0]
         raise PeerError(
-            f"another process was lost: {why:.150}; start all of them again, and they "
-            "go on from the last checkpoint"
+            f"another process was lost: {why:.150}; restart all processes, and they "
+            "resume from the last checkpoint"
         ) from error
 
 
 def leave(code: int) -> None:
     """Ends this process at once if it is one of several, and so all of them.
 
-    An ordinary exit would wait for the others, which may wait for this one.
+    An ordinary exit would wait for the others, which may wait for this one. After
+    SIGTERM all processes end at the same step, and this one does wait for them.
     """
     if is_started():
+        if code == TERMINATED:
+            import jax
+
+            with contextlib.suppress(Exception):
+                jax.distributed.shutdown()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -152,10 +158,10 @@ def limit(name: str) -> float:
 
 
 def place() -> Place:
-    """Which of how many processes this is, by what its launcher says.
+    """Which of how many processes this is, from its launcher.
 
-    That is NATGRAD_PROCESS_ID and NATGRAD_NUM_PROCESSES, of which the first may be the
-    index of a Kubernetes job, or what Slurm and Open MPI tell their tasks.
+    It reads NATGRAD_PROCESS_ID and NATGRAD_NUM_PROCESSES, the first of which may be the
+    index of a Kubernetes job, or the variables of Slurm and Open MPI.
     """
     if "NATGRAD_NUM_PROCESSES" in os.environ:
         processes = os.environ["NATGRAD_NUM_PROCESSES"]
@@ -172,8 +178,8 @@ def place() -> Place:
 
 
 @contextlib.contextmanager
-def _said_to_stderr() -> Iterator[None]:
-    """Gloo says on the standard output that it has begun, where results should be."""
+def _stdout_to_stderr() -> Iterator[None]:
+    """Redirects what Gloo prints to stdout, where results should be."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
@@ -186,7 +192,7 @@ def _said_to_stderr() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _together() -> Iterator[None]:
-    """Says of processes that did not come together that it is one of them."""
+    """Raises a PeerError if not all processes connect."""
     try:
         yield
     except RuntimeError as error:
@@ -195,8 +201,8 @@ def _together() -> Iterator[None]:
         why = (str(error).splitlines() or [""])[0]
         seconds = limit("STARTING")
         raise PeerError(
-            f"not all processes came together in {seconds:g} seconds: {why:.150}; "
-            "start all of them again"
+            f"not all processes connected within {seconds:g} seconds: {why:.150}; "
+            "restart all of them"
         ) from error
 
 
@@ -227,9 +233,9 @@ def _check_can_listen(address: str) -> None:
         except (OSError, ValueError) as error:
             if time.monotonic() > end or not isinstance(error, OSError):
                 raise InputError(
-                    f"NATGRAD_COORDINATOR is {address!r}, where this process, the "
-                    f"first, cannot listen: {getattr(error, 'strerror', error)}; it "
-                    "should be the host:port of its host, with a port that is free"
+                    f"NATGRAD_COORDINATOR is {address!r}, where process 0 cannot "
+                    f"listen: {getattr(error, 'strerror', error)}; it should be the "
+                    "host:port of this process, with a free port"
                 ) from error
             time.sleep(0.5)
 
@@ -239,9 +245,10 @@ def _is_of_peers(error: Exception) -> bool:
     return any(word in str(error) for word in told)
 
 
-def _last_words(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+def _exit_after(kind: type[BaseException], error: BaseException, trace: Any) -> None:
     traceback.print_exception(kind, error, trace)
-    leave(LOST if isinstance(error, PeerError) else 1)
+    codes = {PeerError: LOST, TerminatedError: TERMINATED}
+    leave(codes.get(kind, 1))
 
 
 def _checked(process: str, processes: str) -> Place:
@@ -251,7 +258,7 @@ def _checked(process: str, processes: str) -> Place:
         found = Place(-1, 0)
     if not 0 <= found.process < found.processes:
         raise InputError(
-            f"this is process {process} of {processes}, by the environment; they are "
-            "counted from 0: set NATGRAD_PROCESS_ID and NATGRAD_NUM_PROCESSES"
+            f"the environment says this is process {process} of {processes}; processes "
+            "count from 0: set NATGRAD_PROCESS_ID and NATGRAD_NUM_PROCESSES"
         )
     return found

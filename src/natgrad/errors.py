@@ -21,6 +21,10 @@ class FitError(NatgradError, RuntimeError):
     history: Any = None
 
 
+class TerminatedError(FitError):
+    """SIGTERM ended a run, after its last checkpoint was saved if it has any."""
+
+
 class PeerError(NatgradError, RuntimeError):
     """Another process of the same run was lost, and so the run is over."""
 

@@ -1,4 +1,4 @@
-"""The command on many machines through Ray Train, which starts it there, and again."""
+"""The command on many machines through Ray Train, which starts and restarts it."""
 
 import os
 import socket
@@ -49,8 +49,8 @@ def train(
     """Runs the command `natgrad` with these arguments on all workers as one.
 
     They run in the folder that this is called in, which all must see. When one is lost
-    Ray starts them all again, up to `max_failures` times, and with `--resume` they go
-    on from the last checkpoint. Ray keeps its own files in `storage_path`.
+    Ray restarts all of them, up to `max_failures` times, and with `--resume` they
+    continue from the last checkpoint. Ray keeps its own files in `storage_path`.
     """
     path = None if storage_path is None else os.path.abspath(storage_path)
     failures = FailureConfig(max_failures=max_failures)

@@ -10,7 +10,7 @@ from natgrad._cli.folder import CHECKPOINT, MODEL, RUN
 from natgrad._cli.preparing import Prepared
 from natgrad._config import Run
 from natgrad.data._tables import Category, Number, Schema
-from natgrad.errors import CheckpointError, FitError, InputError
+from natgrad.errors import CheckpointError, FitError, InputError, TerminatedError
 from natgrad.sklearn import _files as files
 
 
@@ -86,7 +86,7 @@ def test_a_file_holds_the_history_of_a_run_of_any_length(folder, trained, tmp_pa
         MemoryError(),
         RuntimeError("of XLA"),
         KeyboardInterrupt(),
-        SystemExit(143),
+        TerminatedError("SIGTERM"),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -95,7 +95,7 @@ def test_no_error_deletes_a_checkpoint(error, has_step, tmp_path, capsys):
 
     def learn(estimator, checkpoint, **_):
         if has_step:
-            (checkpoint / "5").mkdir()
+            (checkpoint / "5.natgrad").touch()
         raise error
 
     run = Run("a.csv", "y", likelihood="gaussian")
@@ -104,7 +104,7 @@ def test_no_error_deletes_a_checkpoint(error, has_step, tmp_path, capsys):
         training._fit(prepared, tmp_path, tmp_path, False, is_resumed=False)
     except BaseException as raised:
         assert type(raised) is type(error)
-    assert (tmp_path / CHECKPOINT / "5").exists() == has_step
+    assert (tmp_path / CHECKPOINT / "5.natgrad").exists() == has_step
     if has_step:
         told = capsys.readouterr().err
         assert "natgrad resume" in told or isinstance(error, CheckpointError)

@@ -1,6 +1,5 @@
 """Laws of checkpoints: what was saved comes back bit for bit, or not at all."""
 
-import logging
 import os
 import random
 import shutil
@@ -19,10 +18,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from natgrad import _container as container
 from natgrad.errors import CheckpointError, CheckpointWarning, InputError
-from natgrad.train import _manifest as manifest
-from natgrad.train._checkpoint import Checkpoints, OrbaxCheckpoints
-from natgrad.train._snapshot import described
+from natgrad.train._checkpoint import Checkpoints, FolderCheckpoints, describe
 
 
 CONFIG = {"seed": 3, "model": {"kernel": "Matern52", "lengthscale": 0.1}}
@@ -61,7 +59,7 @@ def state_of(step: int) -> dict[str, Any]:
 
 def assert_same(found: Any, saved: Any) -> None:
     assert jax.tree.structure(found) == jax.tree.structure(saved)
-    assert described(found) == described(saved)
+    assert describe(found) == describe(saved)
     for ours, theirs in zip(
         jax.tree.leaves(found), jax.tree.leaves(saved), strict=True
     ):
@@ -77,24 +75,20 @@ def restored(checkpoints: Checkpoints) -> tuple[int, Any]:
 
 
 def saved_in(folder: Path, *steps: int, **options) -> Path:
-    with OrbaxCheckpoints(folder, **options) as checkpoints:
+    with FolderCheckpoints(folder, **options) as checkpoints:
         for step in steps:
             checkpoints.save(step, state_of(step), CONFIG)
     return folder
 
 
-def files_of(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
-
-
 def test_a_state_comes_back_bit_for_bit(tmp_path):
-    with OrbaxCheckpoints(tmp_path / "new") as checkpoints:
+    with FolderCheckpoints(tmp_path / "new") as checkpoints:
         assert isinstance(checkpoints, Checkpoints)
         assert checkpoints.latest() is None
         for step in (0, 7):
             checkpoints.save(step, state_of(step), CONFIG, score=-0.25)
         found = checkpoints.latest()
-    with OrbaxCheckpoints(tmp_path / "new") as checkpoints:
+    with FolderCheckpoints(tmp_path / "new") as checkpoints:
         again = checkpoints.latest()
     for checkpoint in (found, again):
         assert checkpoint is not None
@@ -108,7 +102,7 @@ def test_a_state_comes_back_bit_for_bit(tmp_path):
 
 def test_shapes_are_enough_to_restore_and_devices_are_kept(tmp_path):
     device = jax.devices()[0]
-    with OrbaxCheckpoints(tmp_path) as checkpoints:
+    with FolderCheckpoints(tmp_path) as checkpoints:
         checkpoints.save(1, jnp.arange(5.0), {})
         found = checkpoints.latest()
     assert found is not None
@@ -120,7 +114,7 @@ def test_shapes_are_enough_to_restore_and_devices_are_kept(tmp_path):
 
 def test_what_is_saved_is_the_state_at_the_call(tmp_path):
     config, array, donated = {"seed": 1}, np.zeros(100_000), jnp.zeros(100_000)
-    with OrbaxCheckpoints(tmp_path) as checkpoints:
+    with FolderCheckpoints(tmp_path) as checkpoints:
         checkpoints.save(0, (array, donated), config)
         array[:], config["seed"] = 1, 2
         jax.jit(lambda x: x + 1, donate_argnums=0)(donated)
@@ -130,19 +124,15 @@ def test_what_is_saved_is_the_state_at_the_call(tmp_path):
 
 
 def test_every_flipped_bit_is_noticed(tmp_path):
-    saved_in(tmp_path, 4)
-    draw = random.Random(0)
-    files = files_of(tmp_path / "4")
-    assert len(files) > 8
-    with OrbaxCheckpoints(tmp_path) as checkpoints:
-        for trial in range(200):
-            path = files[trial % len(files)]
-            whole = path.read_bytes()
+    path = saved_in(tmp_path, 4) / "4.natgrad"
+    draw, whole = random.Random(0), path.read_bytes()
+    with FolderCheckpoints(tmp_path) as checkpoints:
+        for _ in range(200):
             bit = draw.randrange(8 * len(whole))
             damaged = bytearray(whole)
             damaged[bit // 8] ^= 1 << bit % 8
             path.write_bytes(damaged)
-            with pytest.raises(CheckpointError, match="step 4: its .* SHA-256"):
+            with pytest.raises(CheckpointError, match="no valid checkpoint: step 4: "):
                 checkpoints.latest()
             path.write_bytes(whole)
         step, state = restored(checkpoints)
@@ -152,36 +142,35 @@ def test_every_flipped_bit_is_noticed(tmp_path):
 
 def test_what_went_wrong_between_memory_and_file_is_noticed_too(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(manifest, "content_digest", lambda _: "of other arrays")
+        # As a disk that stores another byte than the one it was given.
+        patch.setattr(os, "fsync", lambda file: os.pwrite(file, b"\x55", 2000))
         saved_in(tmp_path, 4)
-    altered = pytest.raises(CheckpointError, match="arrays are not those that were")
-    with OrbaxCheckpoints(tmp_path) as checkpoints, altered:
+    altered = pytest.raises(CheckpointError, match="step 4: checksum mismatch")
+    with FolderCheckpoints(tmp_path) as checkpoints, altered:
         checkpoints.latest()
 
 
-def cut_short(folder: Path) -> None:
-    path = max(files_of(folder), key=lambda path: path.stat().st_size)
+def cut_short(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
 
 DAMAGES = {
-    r"bytes, of \d+ written": cut_short,
-    "is missing": lambda folder: files_of(folder / "default")[-1].unlink(),
-    "was not there": lambda folder: (folder / "default" / "extra").touch(),
-    "never complete": lambda folder: (folder / "natgrad.json").unlink(),
-    "saved as step 2": lambda folder: (
-        shutil.rmtree(folder),
-        shutil.copytree(folder.with_name("2"), folder),
-    ),
+    "checksum mismatch": cut_short,
+    "it is cut short": lambda path: path.write_bytes(path.read_bytes()[:20]),
+    "not a file of natgrad": lambda path: path.write_bytes(b""),
+    "not a checkpoint of": lambda path: container.write(path, {"model": 1}, {}),
+    "saved as step 2": lambda path: shutil.copy(path.with_name("2.natgrad"), path),
 }
 
 
 def test_a_damaged_checkpoint_is_passed_over_with_a_warning(tmp_path):
     for place, (reason, damage) in enumerate(DAMAGES.items()):
         folder = saved_in(tmp_path / str(place), 1, 2, 3)
-        damage(folder / "3")
-        with OrbaxCheckpoints(folder) as checkpoints:
-            with pytest.warns(CheckpointWarning, match=f"step 3 .* 2: .*{reason}"):
+        damage(folder / "3.natgrad")
+        with FolderCheckpoints(folder) as checkpoints:
+            with pytest.warns(
+                CheckpointWarning, match=f"step 3 .* 2 is used: .*{reason}"
+            ):
                 step, state = restored(checkpoints)
             assert step == 2
             assert_same(state, state_of(2))
@@ -193,9 +182,9 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(tmp_path):
 def test_when_no_checkpoint_is_left_it_is_an_error_and_not_a_new_start(tmp_path):
     saved_in(tmp_path, 1, 2)
     for step in "12":
-        cut_short(tmp_path / step)
-    with OrbaxCheckpoints(tmp_path) as checkpoints:
-        with pytest.raises(CheckpointError, match="step 2: its .*; step 1: its "):
+        cut_short(tmp_path / f"{step}.natgrad")
+    with FolderCheckpoints(tmp_path) as checkpoints:
+        with pytest.raises(CheckpointError, match="step 2: check.*; step 1: check"):
             checkpoints.latest()
         checkpoints.save(1, state_of(1), CONFIG)
         assert_same(restored(checkpoints), (1, state_of(1)))
@@ -203,14 +192,14 @@ def test_when_no_checkpoint_is_left_it_is_an_error_and_not_a_new_start(tmp_path)
 
 def test_the_newest_and_the_best_are_kept(tmp_path):
     scores = [0.1, 0.7, float("nan"), 0.7, 0.2, None, -1.0]
-    steps = lambda: sorted(int(p.name) for p in tmp_path.iterdir() if p.name.isdigit())
+    steps = lambda: sorted(int(path.stem) for path in tmp_path.glob("*.natgrad"))
     kept = [[0], [0, 1], [1, 2], [2, 3], [3, 4], [3, 4, 5]]
-    with OrbaxCheckpoints(tmp_path, keep=2) as checkpoints:
+    with FolderCheckpoints(tmp_path, keep=2) as checkpoints:
         for step, expected in enumerate(kept):
             checkpoints.save(step, jnp.asarray(step), {}, scores[step])
             checkpoints.wait()
             assert steps() == expected
-    with OrbaxCheckpoints(tmp_path, keep=2) as checkpoints:
+    with FolderCheckpoints(tmp_path, keep=2) as checkpoints:
         checkpoints.save(6, jnp.asarray(6), {}, scores[6])
         best, newest = checkpoints.best(), checkpoints.latest()
     assert steps() == [3, 5, 6]
@@ -220,18 +209,18 @@ def test_the_newest_and_the_best_are_kept(tmp_path):
 
 def test_two_runs_do_not_mix(tmp_path):
     saved_in(tmp_path, 10)
-    with OrbaxCheckpoints(tmp_path) as checkpoints:
+    with FolderCheckpoints(tmp_path) as checkpoints:
         with pytest.raises(CheckpointError, match="step 10, and step 5 cannot follow"):
             checkpoints.save(5, state_of(5), CONFIG)
         checkpoints.save(10, state_of(11), CONFIG)
         assert_same(restored(checkpoints), (10, state_of(10)))
         with pytest.raises(CheckpointError, match=f"process {os.getpid()} on "):
-            OrbaxCheckpoints(tmp_path)
-    OrbaxCheckpoints(tmp_path).close()
+            FolderCheckpoints(tmp_path)
+    FolderCheckpoints(tmp_path).close()
 
 
 def test_another_state_is_refused_with_the_differences(tmp_path):
-    with OrbaxCheckpoints(tmp_path) as checkpoints:
+    with FolderCheckpoints(tmp_path) as checkpoints:
         checkpoints.save(1, Moments(jnp.zeros(3), [jnp.zeros(2)] * 9), {})
         found = checkpoints.latest()
     assert found is not None
@@ -244,7 +233,7 @@ def test_another_state_is_refused_with_the_differences(tmp_path):
 
 
 def test_what_cannot_be_saved_is_refused_at_once(tmp_path):
-    with OrbaxCheckpoints(tmp_path) as checkpoints:
+    with FolderCheckpoints(tmp_path) as checkpoints:
         with pytest.raises(InputError, match=r"\['key'\].*key_data"):
             checkpoints.save(1, {"key": jax.random.key(0)}, {})
         with pytest.raises(InputError, match=r"\['date'\].*datetime64"):
@@ -257,48 +246,10 @@ def test_what_cannot_be_saved_is_refused_at_once(tmp_path):
     with pytest.raises(CheckpointError, match="was closed"):
         checkpoints.save(1, state_of(1), {})
     with pytest.raises(InputError, match="keep is 0"):
-        OrbaxCheckpoints(tmp_path, keep=0)
+        FolderCheckpoints(tmp_path, keep=0)
     (tmp_path / "file").touch()
     with pytest.raises(CheckpointError, match="file cannot hold checkpoints: "):
-        OrbaxCheckpoints(tmp_path / "file")
-
-
-def test_without_orbax_the_error_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "orbax.checkpoint", None)
-    with pytest.raises(ImportError, match=r'pip install "natgrad\[checkpoint\]"'):
-        OrbaxCheckpoints(tmp_path / "new")
-    assert not (tmp_path / "new").exists()
-
-
-def test_orbax_is_quiet_and_the_logging_of_others_is_left_alone(tmp_path, caplog):
-    logger = logging.getLogger("absl")
-    before = (logger.level, list(logger.filters), logger.disabled)
-    with caplog.at_level(logging.DEBUG):
-        saved_in(tmp_path, 1)
-        with OrbaxCheckpoints(tmp_path) as checkpoints:
-            restored(checkpoints)
-    assert not [record for record in caplog.records if record.name == "absl"]
-    assert (logger.level, list(logger.filters), logger.disabled) == before
-
-
-LOG_BEFORE_ABSL = """
-import logging, sys
-logging.basicConfig(level=logging.INFO)
-logging.getLogger("absl")
-import numpy as np
-from natgrad.train._checkpoint import OrbaxCheckpoints
-with OrbaxCheckpoints(sys.argv[1]) as checkpoints:
-    checkpoints.save(1, [np.ones(3)], {})
-    checkpoints.latest()
-logging.getLogger("absl").info("of somebody else")
-"""
-
-
-def test_orbax_is_quiet_where_its_logger_was_asked_for_before_absl(tmp_path):
-    _, said = child(LOG_BEFORE_ABSL, tmp_path).communicate()
-    assert [x for x in said.splitlines() if "absl" in x] == [
-        "INFO:absl:of somebody else"
-    ]
+        FolderCheckpoints(tmp_path / "file")
 
 
 def child(code: str, *arguments: object) -> subprocess.Popen:
@@ -313,8 +264,8 @@ def child(code: str, *arguments: object) -> subprocess.Popen:
 SAVE_FOR_EVER = """
 import sys
 import numpy as np
-from natgrad.train._checkpoint import OrbaxCheckpoints
-checkpoints = OrbaxCheckpoints(sys.argv[1], keep=1)
+from natgrad.train._checkpoint import FolderCheckpoints
+checkpoints = FolderCheckpoints(sys.argv[1], keep=1)
 found = checkpoints.latest()
 step = -1 if found is None else found.step
 while True:
@@ -336,13 +287,14 @@ def test_a_killed_process_leaves_the_last_complete_checkpoint(tmp_path):
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(draw.uniform(0, 0.1))
         with pytest.raises(CheckpointError, match=f"in use by process {process.pid}"):
-            OrbaxCheckpoints(tmp_path)
+            FolderCheckpoints(tmp_path)
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        kept = [path for path in tmp_path.iterdir() if path.name.isdigit()]
-        assert len(kept) <= 3  # the newest, the best, and one that is to go
+        assert (
+            len(list(tmp_path.glob("*.natgrad"))) <= 3
+        )  # the newest, the best, and one that is to go
         # No warning: a save that was cut short is not a damaged checkpoint.
-        with OrbaxCheckpoints(tmp_path) as checkpoints:
+        with FolderCheckpoints(tmp_path) as checkpoints:
             found = checkpoints.latest()
         assert found is not None and found.step >= done
         assert found.config == {"step": found.step}
@@ -353,7 +305,7 @@ def test_a_killed_process_leaves_the_last_complete_checkpoint(tmp_path):
 FULL_DISK = """
 import resource
 from tests.train.test_checkpoint import *
-checkpoints = OrbaxCheckpoints(sys.argv[1])
+checkpoints = FolderCheckpoints(sys.argv[1])
 checkpoints.save(0, state_of(0), CONFIG)
 checkpoints.wait()
 for step, limit in ((1, 1000), (2, 100), (3, 10), (4, 0)):
@@ -361,7 +313,7 @@ for step, limit in ((1, 1000), (2, 100), (3, 10), (4, 0)):
     checkpoints.save(step, state_of(step), CONFIG)
     with pytest.raises(CheckpointError, match=f"step {step} could not be written to "):
         checkpoints.wait()
-    assert not os.listdir(sys.argv[1] + "/unfinished")
+    assert sorted(os.listdir(sys.argv[1])) == ["0.natgrad", "lock"]
     assert_same(restored(checkpoints), (0, state_of(0)))
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
 checkpoints.save(4, state_of(4), CONFIG)
@@ -371,21 +323,20 @@ checkpoints.save(6, state_of(6), CONFIG)
 with pytest.raises(CheckpointError, match="step 6 could not be written"):
     checkpoints.close()
 with pytest.raises(CheckpointError, match="cannot hold checkpoints"):
-    OrbaxCheckpoints(sys.argv[1])
+    FolderCheckpoints(sys.argv[1])
 os._exit(0)  # or what measures coverage would write
 """
 
 READ_ONLY = """
 import os
 import sys
-import orbax.checkpoint
 from natgrad.errors import CheckpointError
-from natgrad.train._checkpoint import OrbaxCheckpoints
+from natgrad.train._checkpoint import FolderCheckpoints
 if os.getuid() == 0:  # whom no permission stops
     os.setuid(65534)
 for folder in (sys.argv[1], sys.argv[1] + "/new"):
     try:
-        OrbaxCheckpoints(folder)
+        FolderCheckpoints(folder)
     except CheckpointError as error:
         assert "cannot hold checkpoints: " in str(error) and "denied" in str(error)
     else:
@@ -403,7 +354,7 @@ def test_a_state_that_does_not_fit_is_not_begun(tmp_path, monkeypatch):
     saved_in(tmp_path, 1)
     free = lambda _: SimpleNamespace(free=100_000)
     monkeypatch.setattr(shutil, "disk_usage", free)
-    with OrbaxCheckpoints(tmp_path) as checkpoints:
+    with FolderCheckpoints(tmp_path) as checkpoints:
         checkpoints.save(2, jnp.zeros(10_000), {})
         with pytest.raises(CheckpointError, match="No space left .* 100,000 are free"):
             checkpoints.save(3, jnp.zeros(10), {})

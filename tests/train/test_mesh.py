@@ -112,8 +112,8 @@ def test_one_triangle_of_a_gradient_is_all_of_it(kind, shape, size):
     key = jax.random.key(size)
     matrix = jax.random.normal(key, (*shape, size, size), float)
     matrix = jnp.tril(matrix) if kind is Sqrt else matrix + matrix.mT
-    packed = mesh._packed(kind(matrix))
-    whole = mesh._unpacked(packed, kind(matrix))
+    packed = kind(matrix).pack()
+    whole = kind(matrix).unpack(packed)
     assert isinstance(whole, kind)
     np.testing.assert_array_equal(jax.tree.leaves(whole)[0], matrix)
     even = size + size % 2
@@ -166,7 +166,7 @@ def test_a_loss_that_is_an_estimate_for_all_data_is_shared():
 
 def test_a_loss_that_is_a_sum_over_rows_is_not():
     why = mesh.unlike_parts(lambda p, batch: jnp.sum(batch.y) + p, 1.0, data())
-    assert "mean of those of its halves" in why
+    assert "the mean over its halves" in why
 
 
 def test_a_mean_by_weights_of_which_some_are_elsewhere_is_not():

@@ -54,7 +54,7 @@ def in_a_terminal(monkeypatch, columns: int, use=a_run, **limits) -> str:
 def test_a_bar_stays_on_its_line_and_tells_all_there_is_room_for(monkeypatch, columns):
     text = in_a_terminal(monkeypatch, columns, steps=200)
     lines = [line for line in text.replace("\n", "").split("\r") if line.strip()]
-    assert "compiling" in lines[0] and "bound/N -0.5" in lines[-1]
+    assert "compiling" in lines[0] and "ELBO/N -0.5" in lines[-1]
     assert all(len(line) <= columns for line in lines)
     wanted = ("held-out -0.4", "step 0.25", "halved 3", "refused 1", "40 steps/s")
     assert all(word in lines[-1] for word in wanted) or columns < 100
@@ -76,12 +76,12 @@ def test_a_file_gets_a_line_now_and_then_and_one_at_the_end(monkeypatch):
             shown.end("all steps taken")
         lines = file.getvalue().splitlines()
         assert len(lines) == expected
-        assert lines[0].startswith("step 1/100  bound/N -0.5  step 0.25")
+        assert lines[0].startswith("step 1/100  ELBO/N -0.5  step 0.25")
         assert lines[-1].startswith("step 100/100") and "all steps taken" in lines[-1]
 
 
 def test_words_are_few():
-    assert summary(Record(1, 0.0, 1.23456)) == "bound/N 1.235"
+    assert summary(Record(1, 0.0, 1.23456)) == "ELBO/N 1.235"
     assert [clock(s) for s in (5.0, 65.0, 3665.0)] == ["00:05", "01:05", "1:01:05"]
 
 

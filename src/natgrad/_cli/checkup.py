@@ -26,7 +26,6 @@ EXTRAS = {
     "sklearn": ("scikit-learn", "sklearn"),
     "parquet": ("pyarrow", "pyarrow"),
     "plot": ("matplotlib", "matplotlib"),
-    "checkpoint": ("orbax-checkpoint", "orbax.checkpoint"),
     "onnx": ("onnx", "onnx"),
     "tensorboard": ("tensorboardX", "tensorboardX"),
     "mlflow": ("mlflow-skinny", "mlflow"),

@@ -22,7 +22,7 @@ EXPECTED = (NatgradError, OSError, ValueError, ImportError, MemoryError)
 MOST = 400
 """How many characters of an error are shown."""
 
-NEEDED = ("pyarrow", "sklearn", "matplotlib", "orbax")
+NEEDED = ("pyarrow", "sklearn", "matplotlib")
 """Packages that the command line needs beside natgrad: its extra has them all."""
 
 

@@ -202,9 +202,8 @@ def _tidy(folder: Path, parts: list[Part]) -> None:
     """Removes what writers of these parts left behind that were killed."""
     ours = {part.name for part in parts}
     for name in os.listdir(folder):
-        # As `replacing` calls them: a dot, the name, something random and an ending.
-        of = name.removesuffix(".tmp").rpartition(".")[0]
-        if of[:1] == "." and of[1:] in ours:
+        # As `replacing` calls them: a dot, the name and an ending.
+        if name[:1] == "." and name[1:].removesuffix(".tmp") in ours:
             (folder / name).unlink(missing_ok=True)
 
 

@@ -10,11 +10,10 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from natgrad._atomic import lock, sync_folder, unlock
 from natgrad._cli.folder import CHECKPOINT, HISTORY, MODEL, REPLACEMENT, RUN, SCAN
 from natgrad.errors import CheckpointError, InputError
-from natgrad.train._lock import locked, released
-from natgrad.train._manifest import flush
-from natgrad.train._storage import steps_in
+from natgrad.train._checkpoint import steps_in
 
 
 FINISHED, LOCK = "finished", ".lock"
@@ -26,7 +25,7 @@ def in_use(out: Path) -> Iterator[None]:
     made = [path for path in (out, *out.parents) if not path.exists()]
     try:
         out.mkdir(parents=True, exist_ok=True)
-        lock = locked(out / LOCK)
+        held = lock(out / LOCK)
     except CheckpointError as error:
         raise CheckpointError(
             f"{error}; wait until it ends, or use another --out"
@@ -38,7 +37,7 @@ def in_use(out: Path) -> Iterator[None]:
         tidy(out)
         yield
     finally:
-        released(lock, out / LOCK)
+        unlock(held, out / LOCK)
         for path in made:  # of a run that left nothing
             with contextlib.suppress(OSError):
                 path.rmdir()
@@ -67,7 +66,7 @@ def finish(place: Path, out: Path) -> None:
         return
     # This one rename decides; all that follows can be done again.
     place.rename(out / FINISHED)
-    flush(out)
+    sync_folder(out)
     complete(out)
 
 
@@ -82,7 +81,7 @@ def complete(out: Path) -> None:
     for name in (RUN, HISTORY, MODEL):
         if (finished / name).exists():
             (finished / name).replace(out / name)
-    flush(out)
+    sync_folder(out)
     drop(finished)
 
 

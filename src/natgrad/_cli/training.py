@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import json
-from importlib import util
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,8 @@ from natgrad._cli.streaming import prepare_lake
 from natgrad._config import Run
 from natgrad.data import _tables as tables
 from natgrad.data._dataset import is_lake
-from natgrad.errors import CheckpointError, InputError
-from natgrad.train import _manifest as manifest
-from natgrad.train._storage import steps_in
+from natgrad.errors import CheckpointError, InputError, TerminatedError
+from natgrad.train._checkpoint import first_valid, steps_in
 
 
 CHOSEN = ("likelihood", "batch_size")
@@ -226,14 +224,11 @@ def _fit(
             json.dumps(_chosen(place / CHECKPOINT, run) if is_first else {})
         )
         estimator.set_params(**json.loads(found))
+    # From now on the folder is of a run that has not ended, whatever happens.
+    if is_first:
+        (place / CHECKPOINT).mkdir(exist_ok=True)
     options: dict[str, Any] = {"log": place / HISTORY}
-    if util.find_spec("orbax") is not None:
-        # From now on the folder is of a run that has not ended, whatever happens.
-        if is_first:
-            (place / CHECKPOINT).mkdir(exist_ok=True)
-        options |= {"checkpoint": place / CHECKPOINT, "resume": True}
-    else:
-        say('no checkpoints, as they need: pip install "natgrad[checkpoint]"')
+    options |= {"checkpoint": place / CHECKPOINT, "resume": True}
     inputs = tables.counted(len(schema.features), "input")
     say(f"{prepared.rows:,} rows of {inputs}; Ctrl-C ends early and keeps the model")
     if place != out:
@@ -248,9 +243,9 @@ def _fit(
         if is_first:
             estimator.save(place / MODEL, metadata=table_metadata(prepared))
         distributed.barrier()  # none ends before the model is there
-    except SystemExit:
+    except TerminatedError:
         say(f"terminated; continue with: natgrad resume {out}")
-        raise
+        return distributed.TERMINATED
     except KeyboardInterrupt:
         say(f"interrupted; continue with: natgrad resume {out}")
         return INTERRUPTED
@@ -300,25 +295,21 @@ def _noise_of(estimator: Any) -> str:
     """The name of the noise that "auto" has chosen."""
     from natgrad.sklearn._targets import name_of
 
-    return name_of(estimator.model_.likelihood)
+    return name_of(type(estimator.model_.likelihood).__name__)
 
 
 def _chosen(checkpoint: Path, run: Run) -> dict[str, Any]:
     """What the run had chosen by its newest checkpoint, if that can be told."""
-    steps = steps_in(checkpoint)
-    for step in sorted(steps, reverse=True):
-        with contextlib.suppress(manifest.Damage, OSError, LookupError, ValueError):
-            leaves = manifest.read(checkpoint / str(step))["leaves"]
-            shapes = {name: shape for name, _, shape, _ in leaves}
-            chosen: dict[str, Any] = {"n_inducing": int(shapes[".params.inducing"][0])}
-            if run.likelihood == "auto":
-                from natgrad.sklearn._targets import name_with
+    found, _ = first_valid(checkpoint, steps_in(checkpoint))
+    if found is None or "num_inducing" not in found.config["run"]:
+        return {}
+    config = found.config["run"]
+    chosen: dict[str, Any] = {"n_inducing": int(config["num_inducing"])}
+    if run.likelihood == "auto":
+        from natgrad.sklearn._targets import name_of
 
-                of = ".params.likelihood."
-                own = [name.removeprefix(of) for name in shapes if name.startswith(of)]
-                chosen["likelihood"] = name_with(own)
-            return chosen
-    return {}
+        chosen["likelihood"] = name_of(config["likelihood"])
+    return chosen
 
 
 def _described(estimator: Any, run: Run, out: Path, rows: int) -> dict[str, Any]:

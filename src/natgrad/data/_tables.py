@@ -1,17 +1,16 @@
 """Tables in files: CSV and Parquet, as named columns and as a matrix of numbers."""
 
 import collections
-import contextlib
 import dataclasses
 import os
 import sys
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from natgrad._atomic import replacing as replacing
 from natgrad.data._columns import (
     coded,
     counted as counted,
@@ -23,7 +22,7 @@ from natgrad.data._columns import (
     numbers as numbers,
     require as require,
 )
-from natgrad.errors import CheckpointError, InputError
+from natgrad.errors import InputError
 
 
 MAX_VALUES = 100
@@ -263,29 +262,6 @@ def write(path: str | os.PathLike[str], columns: Mapping[str, Any]) -> None:
         raise InputError(f"{path} should be a file .parquet or .csv")
     with replacing(path) as draft:
         writers[path.suffix.lower()](table, draft)
-
-
-@contextlib.contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A path to write to, which takes the place of another once it is complete."""
-    path = Path(path)
-    try:
-        handle, name = tempfile.mkstemp(".tmp", f".{path.name}.", path.parent)
-        os.close(handle)
-        draft = Path(name)
-        try:
-            yield draft
-            with draft.open("rb+") as file:
-                os.fsync(file.fileno())
-            # The temporary file is for its owner alone; the user's own rule is this.
-            os.umask(mask := os.umask(0))
-            draft.chmod(0o666 & ~mask)
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise CheckpointError(f"{path} could not be written: {why}") from error
 
 
 def _read_parquet(path: Path, columns: Sequence[str] | None) -> Any:

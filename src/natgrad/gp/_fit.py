@@ -55,7 +55,7 @@ def fit(
     seed: int = 0,
     **options: Any,
 ) -> Fitted:
-    """Trains a model on data, with nothing to set.
+    """Trains a model on data.
 
     `data` is a pair (x, y) or a triple (x, y, weight) of arrays or frames, or an
     iterable of batches. `held_out` is another such pair: the mean log density of its
@@ -69,8 +69,8 @@ def fit(
     targets have so few rows that their noise cannot be told from the signal, or if the
     fit is worse than a Student-t distribution of them.
 
-    `options` are those of `natgrad.train.run`: `steps` or `minutes`, `patience`, `log`,
-    `checkpoint`, `resume`, `progress` and so on.
+    `options` are those of `natgrad.train.Options`: `steps` or `minutes`, `patience`,
+    `log`, `checkpoint`, `resume`, `progress` and so on.
     """
     if not isinstance(model, SparseGP):
         raise InputError(
@@ -92,7 +92,7 @@ def fit(
         rule = whole_rule(model, len(whole.y))
     if batches.num_data is None:
         raise InputError(
-            "how many rows there are in all is not known, and the bound needs it: give "
+            "the ELBO needs the total number of rows, which batches do not show: give "
             "natgrad.data.Iterated(batches, num_data)"
         )
     if rule is None:
@@ -104,6 +104,11 @@ def fit(
         )
     loss = lambda model, batch: -elbo(model, batch, batches.num_data)
     score = None if held_out is None else _score(model, as_batch(held_out))
+    chosen = {
+        "num_inducing": len(model.inducing),
+        "likelihood": type(model.likelihood).__name__,
+    }
+    options["config"] = (options.get("config") or {}) | chosen
     fitted = run(rule, model, batches, seed=seed, score=score, loss=loss, **options)
     if whole is not None and isinstance(model.likelihood, NOISY):
         _warn_of_doubts(fitted, whole)
@@ -111,7 +116,7 @@ def fit(
 
 
 def _warn_of_doubts(fitted: Fitted, rows: Batch) -> None:
-    """Warns if predictions of real targets may be worse than none."""
+    """Warns if a fit of real targets may be worse than no fit."""
     model, said = fitted.params, None
     counted = np.asarray(rows.weight) > 0
     x, y = np.asarray(rows.x)[counted], np.asarray(rows.y)[counted]
@@ -147,7 +152,7 @@ def fixed_hyperparameters(
 
 
 def check_shapes(model: SparseGP, batch: Any, name: str) -> None:
-    """Refuses what is no table of inputs and targets of the model."""
+    """Raises an error unless a batch has inputs and targets of the model."""
     if not isinstance(batch, Batch):
         raise InputError(
             f"{name} is a {type(batch).__name__}; it should be a pair (x, y) or a "
@@ -180,7 +185,7 @@ def check_shapes(model: SparseGP, batch: Any, name: str) -> None:
 
 
 def check(model: SparseGP, batch: Any, name: str) -> None:
-    """Refuses a table that the model cannot be trained on, and says why."""
+    """Raises an error that says why the model cannot be trained on a table."""
     check_shapes(model, batch, name)
     x, y, weight = batch
     bad = ~np.isfinite(x)

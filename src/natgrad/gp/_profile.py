@@ -20,11 +20,17 @@ from natgrad.gp._spacing import spacing
 from natgrad.gp._sparse import Projection, SparseGP, marginals, projected_elbo, work
 from natgrad.gp._steps import hyperparameter_gradient
 from natgrad.train._constants import NONE, Constants
-from natgrad.train._profile import ENOUGH, SETTLED, Evaluated, climbing, settle
+from natgrad.train._profile import (
+    NATURAL_TOLERANCE,
+    TOLERANCE,
+    Evaluated,
+    lbfgs_rule,
+    minimize_distributions,
+)
 from natgrad.train._rules import Rule, kept_unless
 
 
-MANY, MANY_ENOUGH = 4000, 0.003
+MANY, MANY_TOLERANCE = 4000, 0.003
 """A table with more rows than the first needs tenths of a second for an evaluation; its
 run ends when ten steps together gain fewer nats per row than the second."""
 
@@ -112,9 +118,9 @@ def profile_rule(rows: int, *, is_brief: bool = False, has_prior: bool = False) 
         )
         return eqx.tree_at(lambda model: model.inducing, ones, lengths)
 
-    enough = ENOUGH if rows <= MANY else MANY_ENOUGH
+    tolerance = TOLERANCE if rows <= MANY else MANY_TOLERANCE
     evaluated = functools.partial(evaluate, has_prior=has_prior)
-    rule = climbing(evaluated, total_weight, first_kept, units, enough)
+    rule = lbfgs_rule(evaluated, total_weight, first_kept, units, tolerance)
     return rule._replace(is_brief=is_brief)
 
 
@@ -146,7 +152,7 @@ def evaluate(
     carried = from_sites(model, rows, sites).posterior
     q: Any = model.posterior
     q = kept_unless(carried.is_inside().all(), carried, q)
-    best = settle(of_q, q, SETTLED * total_weight(batch))
+    best = minimize_distributions(of_q, q, NATURAL_TOLERANCE * total_weight(batch))
     model = with_q(best.params)
     slope = hyperparameter_gradient(loss, model, rows, pull_back)
     sites = row_sites(complete(model), rows, batch)

@@ -38,24 +38,24 @@ from natgrad.linalg._triangular import (
 )
 from natgrad.train._constants import NONE, Constants
 from natgrad.train._loop import Fitted, run
-from natgrad.train._profile import Evaluated, climbing
+from natgrad.train._profile import Evaluated, lbfgs_rule
 from natgrad.train._rules import Rule
 
 
 __all__ = ["Hyperparameters", "evidence", "fit", "inducing_inputs", "solved"]
 
 MOST_ROWS = 1000
-"""A step costs their number cubed: of so many, some tenths of a second."""
+"""A step costs the cube of their number: some tenths of a second at this limit."""
 
 STEPS = 200
-"""Evaluations at most; seldom are they needed."""
+"""The most evaluations by default; few runs need them."""
 
-LAST = 5
+WINDOW = 5
 """A run ends when so many accepted steps together gain too little. Fewer than for a
 bound: there is no q to follow, and each step is expensive."""
 
 LAP = 8
-"""Evaluations of each beginning before the best is chosen."""
+"""Evaluations from each initial point before the best is chosen."""
 
 
 class Hyperparameters(NamedTuple):
@@ -169,35 +169,29 @@ def inducing_inputs(x: Any) -> np.ndarray:
 
 
 def fit(
-    beginnings: Sequence[Hyperparameters],
+    initial: Sequence[Hyperparameters],
     inducing: Any,
     batch: Batch,
     *,
-    steps: int = STEPS,
-    minutes: int | float | None = None,
-    progress: bool | str = True,
-    log: Any = None,
-    callbacks: Sequence[Callable[..., None]] = (),
     has_prior: bool = False,
+    **options: Any,
 ) -> Fitted:
     """Maximises the evidence by L-BFGS, from the best of several hyperparameters.
 
-    Each takes a few evaluations; the highest goes on. The options are those of
-    `natgrad.train.run`. With `has_prior`, hyperparameters have that of `few_rows`.
+    Each takes a few evaluations, and the highest continues. `options` are those of
+    `natgrad.train.Options`, with at most 200 `steps` by default. With `has_prior` the
+    hyperparameters have the prior of `few_rows`.
     """
     batches, rule = Arrays(batch, len(batch.y)), _rule(has_prior)
-    options: dict[str, Any] = {"minutes": minutes, "progress": progress, "log": log}
-    options["callbacks"] = callbacks
-    params = beginnings[0]
-    if len(beginnings) > 1:
-        laps = []
-        for each in beginnings:
-            laps.append(run(rule, each, batches, steps=min(LAP, steps), **options))
-            if laps[-1].history.reason == "interrupted":
-                return _solved_from(laps[-1], inducing, batch)
+    steps = options["steps"] = options.get("steps") or STEPS
+    short = {"steps": min(LAP, steps), "checkpoint": None, "resume": False}
+    params, laps = initial[0], []
+    for each in initial if len(initial) > 1 else ():
+        laps.append(run(rule, each, batches, **{**options, **short}))
+        if laps[-1].history.reason == "interrupted":
+            return _solved_from(laps[-1], inducing, batch)
         params = max(laps, key=lambda lap: lap.history[-1].objective).params
-    fitted = run(rule, params, batches, steps=steps, **options)
-    return _solved_from(fitted, inducing, batch)
+    return _solved_from(run(rule, params, batches, **options), inducing, batch)
 
 
 def _solved_from(fitted: Fitted, inducing: Any, batch: Batch) -> Fitted:
@@ -221,4 +215,4 @@ def _rule(has_prior: bool) -> Rule:
 
         return Evaluated(params, *jax.value_and_grad(loss)(params), kept)
 
-    return climbing(evaluate, total_weight, last=LAST)
+    return lbfgs_rule(evaluate, total_weight, window=WINDOW)

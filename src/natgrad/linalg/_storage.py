@@ -21,12 +21,15 @@ from natgrad.linalg._triangular import (
     lower_of_product,
     lower_product,
     matvec,
+    mirrored,
     outer,
+    pack_lower,
     quadratic_form,
     solve_lower,
     solve_lower_transposed,
     symmetric,
     transposed,
+    unpack_lower,
     upper_apply,
 )
 
@@ -129,6 +132,14 @@ class AbstractPositiveDefinite(eqx.Module):
         middle = matrix @ self.slope(grad) @ matrix
         return self.tangent(symmetric(middle + outer(u, v)))
 
+    def pack(self) -> list[Array]:
+        """A gradient in these coordinates as arrays in which no number repeats."""
+        return jax.tree.leaves(self)
+
+    def unpack(self, packed: list[Array]) -> Any:
+        """The gradient that was packed."""
+        return jax.tree.unflatten(jax.tree.structure(self), packed)
+
 
 class Full(AbstractPositiveDefinite):
     """All its entries."""
@@ -149,6 +160,12 @@ class Full(AbstractPositiveDefinite):
 
     def tangent(self, change: Matrix) -> "Full":
         return Full(change)
+
+    def pack(self) -> list[Array]:
+        return pack_lower(symmetric(self.full))
+
+    def unpack(self, packed: list[Array]) -> "Full":
+        return Full(mirrored(unpack_lower(packed, self.full.shape[-1])))
 
 
 class Sqrt(AbstractPositiveDefinite):
@@ -207,6 +224,12 @@ class Sqrt(AbstractPositiveDefinite):
     def factor_times(self, lower: Matrix) -> Matrix:
         return lower_product(self.factor(), lower)
 
+    def pack(self) -> list[Array]:
+        return pack_lower(self.root)
+
+    def unpack(self, packed: list[Array]) -> "Sqrt":
+        return Sqrt(unpack_lower(packed, self.root.shape[-1]))
+
     def _inner_tangent(self, change: Matrix) -> "Sqrt":
         return Sqrt(lower_product(self.factor(), lower_half(change)))
 
@@ -254,3 +277,9 @@ class Log(AbstractPositiveDefinite):
         difference = exp_difference(w[..., :, None], w[..., None, :])
         inner = ratio**2 * slope + symmetric(outer(u, v)) / difference
         return Log(basis @ inner @ basis_t)
+
+    def pack(self) -> list[Array]:
+        return pack_lower(symmetric(self.log))
+
+    def unpack(self, packed: list[Array]) -> "Log":
+        return Log(mirrored(unpack_lower(packed, self.log.shape[-1])))

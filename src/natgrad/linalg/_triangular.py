@@ -343,3 +343,28 @@ def _cuts(rows: Shared) -> list[tuple[int, int]]:
 def _widened(strip: Array, size: int) -> Array:
     padding = [(0, 0)] * (strip.ndim - 1) + [(0, size - strip.shape[-1])]
     return jnp.pad(strip, padding)
+
+
+def pack_lower(matrix: Matrix) -> list[Array]:
+    """The lower triangle in two arrays that have no room for more.
+
+    Its lower right quarter goes into the empty half of the upper left one.
+    """
+    size = matrix.shape[-1]
+    odd, half = size % 2, (size + 1) // 2
+    blank = [(0, 0)] * (matrix.ndim - 2)
+    matrix = jnp.pad(matrix, [*blank, (0, odd), (0, odd)])
+    left, right = matrix[..., :half, :half], matrix[..., half:, half:]
+    left = jnp.pad(jnp.tril(left), [*blank, (0, 0), (0, 1)])
+    right = jnp.pad(jnp.triu(right.mT), [*blank, (0, 0), (1, 0)])
+    return [left + right, matrix[..., half:, :half]]
+
+
+def unpack_lower(packed: list[Array], size: int) -> Matrix:
+    """The lower triangular matrix of `size` rows that `pack_lower` was given."""
+    triangles, below = packed
+    left = jnp.tril(triangles[..., :-1])
+    right = jnp.triu(triangles[..., 1:]).mT
+    above = jnp.concatenate([left, jnp.zeros_like(below)], -1)
+    lower = jnp.concatenate([above, jnp.concatenate([below, right], -1)], -2)
+    return lower[..., :size, :size]

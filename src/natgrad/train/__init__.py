@@ -1,7 +1,7 @@
-"""Training: steps, runs, and what they leave behind."""
+"""Training: rules, runs and their histories."""
 
-from natgrad.train._deterministic import lbfgs as lbfgs, line_search as line_search
 from natgrad.train._history import History as History, Record as Record
 from natgrad.train._loop import Fitted as Fitted, run as run
+from natgrad.train._options import Options as Options
 from natgrad.train._rules import Rule as Rule, in_turn as in_turn
 from natgrad.train._trackers import MLflow as MLflow, TensorBoard as TensorBoard

@@ -1,4 +1,10 @@
-"""Checkpoints: states of a run on disk that no crash and no flipped bit can spoil."""
+"""Checkpoints: the states of a run, in a folder.
+
+A checkpoint is one file of natgrad's container, `<step>.natgrad`. Its JSON has the
+step, the score, the configuration and the path, type and shape of each leaf. Its one
+array has the bytes of all leaves. The container verifies its SHA-256, and a file is
+written whole or not at all, so a crash or a flipped bit is never taken for a state.
+"""
 
 import contextlib
 import errno
@@ -6,93 +12,129 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from natgrad.errors import CheckpointError, InputError
-from natgrad.train import _manifest as manifests
-from natgrad.train._lock import locked
-from natgrad.train._snapshot import Checkpoint, described
-from natgrad.train._storage import (
-    as_tree,
-    by_itself,
-    first_whole,
-    orbax,
-    quiet,
-    reason,
-    said_of_damage,
-    steps_in,
+from natgrad import _container as container
+from natgrad._atomic import lock
+from natgrad.errors import (
+    CheckpointError,
+    CheckpointWarning,
+    CorruptFileError,
+    InputError,
+    NatgradError,
 )
 
 
-# Bytes that a checkpoint takes beside its arrays.
+FORMAT, ENDING = 1, ".natgrad"
+NUMBERS = (bool, int, float, complex)
+
 MARGIN = 2**16
+"""Bytes that a checkpoint takes in addition to its arrays."""
+
+
+class Leaf(NamedTuple):
+    """The path, type and shape of one leaf of a saved state."""
+
+    path: str
+    dtype: str
+    shape: tuple[int, ...]
+    is_weak: bool
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+class Checkpoint(NamedTuple):
+    """A saved state, and the configuration it was saved with."""
+
+    step: int
+    config: dict[str, Any]
+    score: float | None
+    leaves: list[Leaf]
+    values: list[np.ndarray]
+
+    def restore(self, like: Any) -> Any:
+        """The state, with the structure, the static fields and the devices of `like`.
+
+        The values of `like` do not matter. Leaves that are neither arrays nor numbers,
+        such as functions, are not saved: those of `like` are kept.
+        """
+        leaves, treedef = jax.tree.flatten(like)
+        wanted = describe(like)
+        if found := _differences(self.leaves, list(wanted.values())):
+            more = [f"and {len(found) - 5} more"] if found[5:] else []
+            listed = "; ".join(found[:5] + more)
+            raise CheckpointError(
+                f"the checkpoint of step {self.step} has a different state: {listed}"
+            )
+        for place, saved, value in zip(wanted, self.leaves, self.values, strict=True):
+            leaves[place] = _placed(value, saved, leaves[place])
+        return jax.tree.unflatten(treedef, leaves)
 
 
 @runtime_checkable
 class Checkpoints(Protocol):
-    """Where a run leaves its state, to be taken up from there."""
+    """Where a run saves its state, to resume from."""
 
     def save(
         self, step: int, state: Any, config: dict[str, Any], score: float | None = None
     ) -> None:
-        """Saves the state of a step, any tree of arrays and numbers, and returns.
+        """Saves the state of a step, any tree of arrays and numbers.
 
-        What went wrong with one save is raised by the next call.
+        It may return before the state is written. The next call raises what failed.
         """
         ...
 
     def latest(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole, or None if nothing was ever saved."""
+        """The newest valid checkpoint, or None if nothing was ever saved."""
         ...
 
     def close(self) -> None:
-        """Ends the saves under way."""
+        """Waits for the save in progress and releases what it holds."""
         ...
 
 
-class OrbaxCheckpoints:
-    """Checkpoints in a folder, written by Orbax in the background.
+class FolderCheckpoints:
+    """Checkpoints in a folder, written in the background.
 
-    A checkpoint is a folder named after its step. Beside the files of Orbax it holds
-    a manifest, with the configuration and the SHA-256 of all there is. It is written
-    elsewhere, and moved to its name when it is complete and on the disk. The `keep`
-    newest stay, and the one with the highest score. One process at a time may use the
-    folder.
+    The `keep` newest stay, and the one with the highest score. One process at a time
+    may use the folder.
     """
 
     def __init__(self, folder: str | os.PathLike, keep: int = 3) -> None:
         if keep < 1:
             raise InputError(f"keep is {keep}; at least 1 checkpoint must be kept")
-        orbax()
-        self._folder = Path(folder).absolute()
-        self._keep = keep
-        self._drafts = self._folder / "unfinished"
-        self._manager: Any = None
+        self._folder, self._keep = Path(folder).absolute(), keep
+        self._scores: dict[int, float | None] = {}
         self._pending: tuple[int, Future[None]] | None = None
         with contextlib.ExitStack() as undo:
             try:
                 self._folder.mkdir(parents=True, exist_ok=True)
-                self._lock = undo.enter_context(locked(self._folder / "lock"))
-                self._start_afresh()
-                self._scores = dict(self._readable())
+                self._lock = undo.enter_context(lock(self._folder / "lock"))
+                for draft in self._folder.glob(f".*{ENDING}.tmp"):  # of a killed run
+                    draft.unlink()
             except CheckpointError:
                 raise
             except OSError as error:
                 raise CheckpointError(
-                    f"{self._folder} cannot hold checkpoints: {reason(error)}"
+                    f"{self._folder} cannot hold checkpoints: {_reason(error)}"
                 ) from error
             undo.pop_all()
-        # Orbax runs in a thread of its own: a save then blocks for a copy only, and a
-        # notebook's event loop, which is in the main thread, is not touched.
+        for step in steps_in(self._folder):
+            with contextlib.suppress(NatgradError, OSError, LookupError):
+                document = container.read_document(_path(self._folder, step))
+                self._scores[step] = document["score"]
         self._worker = ThreadPoolExecutor(1, "natgrad-checkpoint")
 
-    def __enter__(self) -> "OrbaxCheckpoints":
+    def __enter__(self) -> "FolderCheckpoints":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -103,9 +145,9 @@ class OrbaxCheckpoints:
     ) -> None:
         """Copies the state and writes it in the background.
 
-        If the save before is still being written, it is waited for. A step that is
-        already there is not written again, and none that is earlier than the newest is
-        taken: two runs would be mixed.
+        It first waits for the save before it. A step that is already saved is not
+        written again. A step before the newest is refused, because it would mix two
+        runs.
         """
         self._settle()
         newest = max(self._scores, default=-1)
@@ -115,50 +157,44 @@ class OrbaxCheckpoints:
             return
         if step < newest:
             raise CheckpointError(
-                f"{self._folder} holds a checkpoint of step {newest}, and step {step} "
+                f"{self._folder} has a checkpoint of step {newest}, and step {step} "
                 "cannot follow it: resume from there, or use another folder"
             )
-        saved = described(state)
-        leaves = jax.tree.leaves(state)
-        # A copy, since the next step may be computed in the memory of this state.
-        values = [np.array(leaves[place]) for place in saved]
-        manifest = {
-            "format": manifests.FORMAT,
+        saved, leaves = describe(state), jax.tree.leaves(state)
+        if score is not None:
+            score = float(score) if math.isfinite(score) else None
+        document = {
+            "checkpoint": FORMAT,
             "step": step,
-            "score": None if score is None else float(score),
-            "config": config,
-            "leaves": list(saved.values()),
+            "score": score,
+            "config": as_json(config),
+            "leaves": as_json(list(saved.values())),
         }
-        try:
-            encoded = json.dumps(manifest)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"config cannot be written as JSON: {error}") from error
-        job = self._worker.submit(self._write, json.loads(encoded), values)
-        self._pending = (step, job)
+        flat = [np.ascontiguousarray(leaves[place]).reshape(-1) for place in saved]
+        # A copy, since the next step may be computed in the memory of this state.
+        data = np.concatenate([np.empty(0, "u1"), *(x.view("u1") for x in flat)])
+        self._pending = (step, self._worker.submit(self._write, document, data))
 
     def latest(self) -> Checkpoint | None:
         self._settle()
-        return self._first_whole(sorted(steps_in(self._folder), reverse=True))
+        return self._first_valid(steps_in(self._folder))
 
     def best(self) -> Checkpoint | None:
         """The checkpoint with the highest score, or None if none has a score."""
         self._settle()
-        scores = {step: _rank(score) for step, score in self._scores.items()}
-        scored = [step for step in scores if scores[step] > -math.inf]
-        order = sorted(scored, key=lambda step: (scores[step], step), reverse=True)
-        return self._first_whole(order)
+        scored = [step for step, score in self._scores.items() if score is not None]
+        return self._first_valid(sorted(scored, key=self._rank, reverse=True))
 
     def wait(self) -> None:
-        """Waits for the save under way, and raises what went wrong with it."""
+        """Waits for the save in progress, and raises what failed."""
         if self._pending is None:
             return
-        step, job = self._pending
+        (step, job), self._pending = self._pending, None
         error = job.exception()
-        self._pending = None
         if error is not None:
             raise CheckpointError(
                 f"the checkpoint of step {step} could not be written to "
-                f"{self._folder}: {reason(error)}"
+                f"{self._folder}: {_reason(error.__cause__ or error)}"
             ) from error
 
     def close(self) -> None:
@@ -166,7 +202,6 @@ class OrbaxCheckpoints:
             self.wait()
         finally:
             self._worker.shutdown()
-            self._drop_manager()
             self._lock.close()
 
     def _settle(self) -> None:
@@ -174,90 +209,138 @@ class OrbaxCheckpoints:
             raise CheckpointError(f"{self._folder} was closed; open it again")
         self.wait()
 
-    def _write(self, manifest: dict[str, Any], values: list[np.ndarray]) -> None:
-        ocp = orbax()
-        step = manifest["step"]
-        draft = self._drafts / str(step)
-        needed = sum(value.nbytes for value in values)
-        free = shutil.disk_usage(self._folder).free
-        # Orbax would find out too, but half-way, and with a traceback for each array.
-        if needed + MARGIN > free:
-            left = f"it needs {needed + MARGIN:,} bytes, and {free:,} are free"
-            raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {left}")
-        try:
-            with quiet():
-                if self._manager is None:
-                    self._start_afresh()
-                    # Which steps stay is decided here, by their manifests: Orbax may
-                    # count a step that it failed to finish.
-                    options = ocp.CheckpointManagerOptions(
-                        enable_async_checkpointing=False,
-                        save_root_metadata=False,
-                        create=False,
-                        multiprocessing_options=by_itself(ocp),
-                    )
-                    self._manager = ocp.CheckpointManager(self._drafts, options=options)
-                stored = ocp.args.StandardSave(as_tree(step, values))
-                if not self._manager.save(step, args=stored, force=True):
-                    raise CheckpointError("Orbax declined to save it")
-            manifest |= {
-                "content": manifests.content_digest(values),
-                "files": manifests.file_digests(draft),
-            }
-            manifests.write(draft, manifest)
-            for path in [*draft.rglob("*"), draft]:
-                manifests.flush(path)
-            self._move_away(step)
-            draft.rename(self._folder / str(step))
-            manifests.flush(self._folder)
-        except BaseException:
-            self._drop_manager()
-            with contextlib.suppress(OSError):
-                self._start_afresh()
-            raise
-        self._scores[step] = manifest["score"]
-        self._prune()
+    def _rank(self, step: int) -> tuple[float, int]:
+        score = self._scores[step]
+        return (-math.inf if score is None else score, step)
 
-    def _prune(self) -> None:
-        """Deletes what is neither among the newest nor the best."""
-        kept = set(sorted(self._scores)[-self._keep :])
-        kept.add(max(self._scores, key=lambda s: (_rank(self._scores[s]), s)))
+    def _write(self, document: dict[str, Any], data: np.ndarray) -> None:
+        step, needed = document["step"], data.nbytes + MARGIN
+        free = shutil.disk_usage(self._folder).free
+        if needed > free:  # a disk that is filled to the last byte harms others too
+            left = f"it needs {needed:,} bytes, and {free:,} are free"
+            raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {left}")
+        container.write(_path(self._folder, step), document, {"state": data})
+        self._scores[step] = document["score"]
+        kept = {*sorted(self._scores)[-self._keep :], max(self._scores, key=self._rank)}
         for step in steps_in(self._folder):
             if step not in kept:
-                self._move_away(step)
+                _path(self._folder, step).unlink()
                 self._scores.pop(step, None)
 
-    def _move_away(self, step: int) -> None:
-        """Deletes a checkpoint, of which no moment shows a part."""
-        there, discarded = self._folder / str(step), self._drafts / f"{step}.discarded"
-        if there.exists():
-            there.rename(discarded)
-            shutil.rmtree(discarded)
-
-    def _first_whole(self, steps: Iterable[int]) -> Checkpoint | None:
-        job = self._worker.submit(first_whole, self._folder, list(steps))
-        found, damaged = job.result()
+    def _first_valid(self, steps: Iterable[int]) -> Checkpoint | None:
+        found, damaged = first_valid(self._folder, steps)
         for step in damaged:
             self._scores.pop(step, None)
-        said_of_damage(self._folder, found, damaged)
+        if found is None and damaged:
+            listed = "; ".join(f"step {step}: {why}" for step, why in damaged.items())
+            raise CheckpointError(f"{self._folder} has no valid checkpoint: {listed}")
+        for step, why in damaged.items():
+            warnings.warn(
+                f"the checkpoint of step {step} in {self._folder} is skipped, and that "
+                f"of step {found.step if found else None} is used: {why}",
+                CheckpointWarning,
+                stacklevel=4,
+            )
         return found
 
-    def _readable(self) -> Iterator[tuple[int, float | None]]:
-        for step in steps_in(self._folder):
-            with contextlib.suppress(manifests.Damage, OSError):
-                yield step, manifests.read(self._folder / str(step))["score"]
 
-    def _start_afresh(self) -> None:
-        if self._drafts.exists():
-            shutil.rmtree(self._drafts)
-        self._drafts.mkdir()
-
-    def _drop_manager(self) -> None:
-        manager, self._manager = self._manager, None
-        if manager is not None:
-            with contextlib.suppress(Exception), quiet():
-                manager.close()
+def steps_in(folder: Path) -> list[int]:
+    """The steps that a folder has checkpoints of, valid or not, the newest first."""
+    names = (path.stem for path in folder.iterdir() if path.suffix == ENDING)
+    return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
 
 
-def _rank(score: float | None) -> float:
-    return -math.inf if score is None or math.isnan(score) else score
+def first_valid(
+    folder: Path, steps: Iterable[int]
+) -> tuple[Checkpoint | None, dict[int, str]]:
+    """The first valid checkpoint of some, and what is wrong with those before it."""
+    damaged: dict[int, str] = {}
+    for step in steps:
+        try:
+            return _read(folder, step), damaged
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            damaged[step] = str(error)
+    return None, damaged
+
+
+def _path(folder: Path, step: int) -> Path:
+    return folder / f"{step}{ENDING}"
+
+
+def _read(folder: Path, step: int) -> Checkpoint:
+    """A checkpoint; raises an error if it is not the one that was written."""
+    document, arrays = container.unpack(_path(folder, step).read_bytes())
+    if document.get("checkpoint") != FORMAT:
+        raise CorruptFileError(f"it is not a checkpoint of format {FORMAT}")
+    if document["step"] != step:
+        raise CorruptFileError(f"it was saved as step {document['step']}")
+    leaves = [Leaf(path, d, tuple(s), weak) for path, d, s, weak in document["leaves"]]
+    values, begin = [], 0
+    for leaf in leaves:
+        dtype = jnp.dtype(leaf.dtype)
+        end = begin + math.prod(leaf.shape) * dtype.itemsize
+        data = arrays["state"][begin:end].tobytes()
+        values.append(np.frombuffer(data, dtype).reshape(leaf.shape))
+        begin = end
+    return Checkpoint(step, document["config"], document["score"], leaves, values)
+
+
+def describe(state: Any) -> dict[int, Leaf]:
+    """The leaves that are saved, by their place among all leaves."""
+    found: dict[int, Leaf] = {}
+    for place, (path, leaf) in enumerate(jax.tree.leaves_with_path(state)):
+        name = jax.tree_util.keystr(path) or "the state"
+        if isinstance(leaf, NUMBERS):
+            leaf = np.asarray(leaf)
+        if not hasattr(leaf, "dtype") or not hasattr(leaf, "shape"):
+            continue
+        dtype = leaf.dtype
+        if jnp.issubdtype(dtype, jax.dtypes.extended):
+            raise InputError(f"{name} is a {dtype}; save its jax.random.key_data")
+        if dtype.kind in "OSUMm" or not dtype.isnative:
+            raise InputError(f"{name} has type {dtype}; a state holds numbers only")
+        is_weak = bool(getattr(leaf, "weak_type", False))
+        found[place] = Leaf(name, dtype.name, tuple(leaf.shape), is_weak)
+    return found
+
+
+def as_json(config: Any) -> Any:
+    """A configuration as a file gives it back."""
+    try:
+        return json.loads(json.dumps(config, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"config cannot be written as JSON: {error}") from error
+
+
+def _differences(saved: list[Leaf], wanted: list[Leaf]) -> list[str]:
+    ours, theirs = ({leaf.path: leaf for leaf in side} for side in (saved, wanted))
+    kind = lambda leaf: str(leaf) if leaf else "missing"
+    found = [
+        f"{path} was {kind(ours.get(path))} and is {kind(theirs.get(path))}"
+        for path in ours | theirs
+        if kind(ours.get(path)) != kind(theirs.get(path))
+    ]
+    in_order = [leaf.path for leaf in saved] == [leaf.path for leaf in wanted]
+    return found if found or in_order else ["its leaves have a different order"]
+
+
+def _placed(value: np.ndarray, saved: Leaf, like: Any) -> Any:
+    """The value as what `like` is: a number, a NumPy array, or one on its devices."""
+    if isinstance(like, NUMBERS):
+        return type(like)(value)
+    if isinstance(like, np.ndarray | np.generic):
+        return value[()] if isinstance(like, np.generic) else value.copy()
+    sharding = like.sharding if getattr(like, "committed", True) else None
+    placed = jax.device_put(value, sharding, may_alias=False)
+    if saved.is_weak:
+        # Weak types are part of what is compiled. Only what grew out of a Python number
+        # has one.
+        blank = jnp.full(saved.shape, value.dtype.type(0).item(), device=sharding)
+        weak = blank.at[...].set(placed)
+        placed = weak if weak.dtype == placed.dtype else placed
+    return placed
+
+
+def _reason(error: BaseException) -> str:
+    lines = str(error).strip().splitlines() or [""]
+    return f"{lines[0][:300]} ({type(error).__name__})".strip()

@@ -1,4 +1,4 @@
-"""What stands among the parameters and is not trained.
+"""Constants among the parameters: what is not trained.
 
 A network of Equinox holds its activation, a function, next to its weights. A run trains
 the numbers with a fraction, and puts the rest back wherever the loss is evaluated.
@@ -62,6 +62,6 @@ def divided(params: Any) -> tuple[Any, Constants]:
                 f"{jax.tree_util.keystr(path).lstrip('.')} holds whole numbers, which "
                 "are not trained; write them with a decimal point to train them",
                 InputWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
     return trained, Constants(rest)

@@ -16,7 +16,7 @@ NAMED = 5
 def likely_cause(
     loss: Loss | None, params: Any, batch: Any, places: np.ndarray | None
 ) -> str:
-    """What can be said of a batch on which a step was refused.
+    """The likely cause of a refused step, from its batch.
 
     `places` are the numbers of its rows in the table, if they are known.
     """

@@ -1,4 +1,4 @@
-"""What a run has said of itself, as a table, a picture and lines of a file."""
+"""The records of a run, as a table, a picture and lines of a file."""
 
 import dataclasses
 import json
@@ -8,16 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from natgrad._atomic import replacing
 from natgrad._printable import printable
 from natgrad.errors import CheckpointWarning
 
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """How a run stands after a step.
+    """The progress of a run after a step.
 
-    `objective` is the evidence bound per row where the number of data is known, else
-    minus the loss: the mean over all steps since the record before. `score` is that of
+    `objective` is the ELBO per row if the number of rows is known, otherwise minus the
+    loss: the mean over all steps since the record before. `score` is that of
     held-out data. `step_size` is of the last natural step. `halvings` and `refused`
     count all steps so far: how often a natural step was cut in half, and how many were
     not taken, as no half of it passed the test or as something was not finite.
@@ -52,7 +53,7 @@ class History:
         self.reason = "not ended"
 
     def begin(self, step: int) -> None:
-        """Takes up what the file holds up to a step, and drops what came after."""
+        """Reads what the file has up to a step, and drops what came after."""
         if self.path is None:
             return
         lines = self.path.read_text().splitlines() if self.path.exists() else []
@@ -61,9 +62,8 @@ class History:
         if not self.is_writer:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        beside = self.path.with_name(self.path.name + ".tmp")
-        beside.write_text("".join(_line(record) for record in self.records))
-        beside.replace(self.path)
+        with replacing(self.path) as draft:
+            draft.write_text("".join(_line(record) for record in self.records))
 
     def add(self, record: Record) -> None:
         """Appends a record, to the file too."""
@@ -75,7 +75,7 @@ class History:
             except OSError as error:  # a full disk is no reason to lose the run
                 warnings.warn(
                     f"a record could not be written to {self.path}: {error}; the run "
-                    "goes on",
+                    "continues",
                     CheckpointWarning,
                     stacklevel=3,
                 )
@@ -101,7 +101,7 @@ class History:
         return f"History({len(self)} records, {reason}; last: {last})"
 
     def thinned(self, most: int) -> "History":
-        """The same with at most so many records, evenly spread, the last among them."""
+        """At most so many of the records, evenly spread, including the last."""
         history = History()
         history.reason = self.reason
         stride = max(1, math.ceil(len(self) / most))
@@ -117,7 +117,7 @@ class History:
 
     @classmethod
     def from_dict(cls, state: dict[str, Any]) -> "History":
-        """The history that `to_dict` was asked of."""
+        """The history that `to_dict` gave."""
         history = cls()
         history.reason = state["reason"]
         history.records = [Record(**record) for record in state["records"]]
@@ -130,23 +130,23 @@ class History:
         return pandas.DataFrame([dataclasses.asdict(record) for record in self])
 
     def plot(self, axes: Any = None) -> Any:
-        """Draws the bound and the held-out score above, the step sizes below.
+        """Draws the ELBO and the held-out score above, the step sizes below.
 
-        `axes` are two of Matplotlib's; left out, a figure is made. Returns them.
+        `axes` are two of Matplotlib's, by default those of a new figure. Returns them.
         """
         if axes is None:
             try:
                 from matplotlib import pyplot
             except ImportError as error:
                 raise ImportError(
-                    'a picture needs Matplotlib: pip install "natgrad[plot]"'
+                    'plot needs Matplotlib: pip install "natgrad[plot]"'
                 ) from error
             _, axes = pyplot.subplots(
                 2, 1, sharex=True, height_ratios=[3, 1], layout="constrained"
             )
         above, below = axes
         steps = self.column("step")
-        above.plot(steps, self.column("objective"), label="evidence bound per row")
+        above.plot(steps, self.column("objective"), label="ELBO per row")
         if any(score is not None for score in self.column("score")):
             above.plot(steps, self.column("score"), label="held-out log density")
         above.set_ylim(*shown_range(self.column("objective") + self.column("score")))
@@ -160,7 +160,7 @@ class History:
 
 
 def shown_range(values: list[float | None]) -> tuple[float, float]:
-    """From the lowest to the highest of the values, but for a steep beginning."""
+    """From the lowest to the highest of the values, without a steep start."""
     known = [value for value in values if value is not None and math.isfinite(value)]
     known = sorted(known) or [0.0]
     low, high = known[len(known) // 20], known[-1]
@@ -173,7 +173,7 @@ def _line(record: Record) -> str:
 
 
 def _parsed(line: str) -> Record | None:
-    """A record, or None of a line that was cut off when the process died."""
+    """A record, or None if the line was cut off when the process died."""
     try:
         return Record(**json.loads(line))
     except (ValueError, TypeError):

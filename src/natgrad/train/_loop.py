@@ -4,8 +4,7 @@ import contextlib
 import inspect
 import json
 import warnings
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -16,8 +15,7 @@ from natgrad._guarded import GuardedState
 from natgrad._runtime.programs import limit_programs
 from natgrad._runtime.threads import few_threads, largest
 from natgrad.data._batches import Arrays, Batches, Iterated, as_batches
-from natgrad.errors import FitError, InputError, InputWarning
-from natgrad.train._checkpoint import Checkpoints
+from natgrad.errors import FitError, InputError, InputWarning, TerminatedError
 from natgrad.train._compiled import (
     REFUSALS,
     Best,
@@ -31,29 +29,30 @@ from natgrad.train._compiled import (
 from natgrad.train._constants import NONE, Constants, divided
 from natgrad.train._diagnosis import likely_cause
 from natgrad.train._history import History, Record
-from natgrad.train._keeper import Keeper
 from natgrad.train._mesh import Devices, devices_for, unlike_parts
+from natgrad.train._options import Options
 from natgrad.train._profile import profile_rule
 from natgrad.train._progress import Progress, Silent
 from natgrad.train._rules import Loss, Rule, default_rule, in_turn
+from natgrad.train._saver import Saver
 from natgrad.train._watch import REASONS, TERMINATED, Clock, Signals, Watchdog
 
 
 STEPS = 5000
-"""How long a run is if nothing is said."""
+"""How many steps a run takes by default."""
 
 RECORDS = 50
-"""How many records a run of known length leaves."""
+"""How many records a run of known length makes."""
 
 LONGEST = 50
 """How many steps a record stands for, at most."""
 
 CONVERGED = "converged"
-"""Why a run ends that has found its optimum."""
+"""The reason of a run that ends at its optimum."""
 
 
 class Fitted(NamedTuple):
-    """What a run leaves: the parameters, and what it said on the way."""
+    """The result of a run: the parameters and the history."""
 
     params: Any
     history: History
@@ -75,15 +74,15 @@ def fit(
     estimated from a batch; it may take a `key` too, which is new at each step. `data`
     is a tree of columns, such as (x, y), of which batches have `batch_size` rows, or an
     iterable of batches. On several devices each has a part of a batch, and the loss of
-    a batch should be the mean of those of its parts. Left out, `optimizer` is a guarded
-    natural step on the distributions and annealed Adam on the rest; several are taken
-    in turn.
+    a batch should be the mean of those of its parts. By default `optimizer` is a
+    guarded natural step on the distributions and annealed Adam on the rest. Several
+    are taken in turn.
 
     `optimizer="profile"` sees all rows at every step and has no learning rate: L-BFGS
-    moves the rest while natural steps keep the distributions at their best. The loss
-    then never rises, and the run stops when nothing is left to gain.
+    moves the rest while natural steps keep the distributions at their optimum. The
+    loss then never rises, and the run stops once further steps gain too little.
 
-    `options` are those of `run`.
+    `options` are those of `natgrad.train.Options`.
     """
     batches = as_batches(data, batch_size, seed)
     if isinstance(optimizer, str):
@@ -98,7 +97,7 @@ def fit(
 
 
 def _profiled(loss: Loss, batches: Batches, name: str) -> tuple[Arrays, Rule]:
-    """All rows as one batch, and the rule that climbs the profile of a loss."""
+    """All rows as one batch, and the rule that minimises the profile of a loss."""
     if name != "profile":
         raise InputError(f"optimizer is {name!r}; the only name is 'profile'")
     if not isinstance(batches, Arrays):
@@ -119,167 +118,187 @@ def run(
     params: Any,
     batches: Batches,
     *,
-    steps: int | None = None,
-    minutes: int | float | None = None,
-    patience: int | None = None,
-    score: Callable[[Any], Any] | None = None,
-    seed: int = 0,
-    progress: bool | str = True,
-    log: str | Path | None = None,
-    log_every: int | None = None,
-    callbacks: Sequence[Callable[[Record, Any], None]] = (),
-    checkpoint: str | Path | Checkpoints | None = None,
-    save_seconds: int | float = 10.0,
-    resume: bool = False,
-    config: dict[str, Any] | None = None,
     loss: Loss | None = None,
-    latent_parts: int = 1,
+    **options: Any,
 ) -> Fitted:
-    """Takes steps until the run is over, and shows what it does.
+    """Takes the steps of a rule until the run is over.
 
-    It is over after `steps`, after `minutes`, or once `patience` records in a row have
-    brought no new best: of `score`, a function of the parameters that should grow, or,
-    if there is none, of the objective. With a score the best parameters are returned,
-    else the last. Interrupted from the keyboard it ends as if it were over.
-
-    A record is made every `log_every` steps, and is a line of the file `log`;
-    `callbacks` get each, with the parameters. `progress` may be a title for the bar.
-    The folder `checkpoint` gets the whole state every `save_seconds` and at the end;
-    `resume` goes on from there, to the same result, bit for bit, as if nothing had
-    happened.
-
-    All devices share the rows of a batch, and all processes do that have called
-    `natgrad.distributed.initialize`. If the distributions are a batch of many, as
-    those of a classifier, `latent_parts` devices at a time share these out too.
+    `options` are those of `Options`. If `loss` is given, an error says where it is not
+    finite, and several devices are used only if they can share it.
     """
-    _check_options(steps=steps, minutes=minutes, patience=patience, log_every=log_every)
     limit_programs()
-    steps = STEPS if steps is None and minutes is None else steps and int(steps)
-    every = log_every or max(1, min((steps or STEPS) // RECORDS, LONGEST))
-    every = 1 if rule.is_over is not None else every
-    limit = None if minutes is None else 60 * minutes
-    described = _described(batches, seed, config)
-    devices = _devices(rule, loss, params, batches, latent_parts)
-    params, complete = divided(params)
-    score = None if score is None else jax.jit(_completed(score, complete))
-    state = first_state(rule, params, has_score=score is not None)
-    batches, is_first = devices.shared(batches), devices.is_first
-    _check_alike(described)
-    keeper = Keeper(checkpoint if is_first else None, save_seconds, described)
-    watchdog = Watchdog(
-        distributed.limit("PATIENCE") if devices.processes > 1 else None
-    )
-    threads = few_threads(largest(params))
-    with threads, contextlib.closing(keeper), Signals() as signals, watchdog:
-        state, spent = keeper.restore(state, resume and is_first)
-        state, spent = devices.broadcast((state, spent))
-        state, spent = devices.spread(state), float(spent)
-        if log is None and isinstance(checkpoint, str | Path):
-            log = Path(checkpoint) / "history.jsonl"
-        history = History(log, is_first)
-        history.begin(int(state.step))
-        callbacks = callbacks if is_first else ()
-        caller = Caller(rule, batches, seed, every, steps, limit, devices, complete)
-        clock = Clock(spent)
-        left = None if limit is None else limit - spent
-        title = progress if isinstance(progress, str) else ""
-        is_shown = progress and is_first
-        bar = Progress(steps, left, int(state.step), title) if is_shown else Silent()
-        with bar as shown:
-            while True:
-                step = int(state.step)
-                # What each process knows for itself: all act on the same.
-                known = [float(signals.heard), clock.seconds(), caller.measured]
-                known.append(float(keeper.is_due()))
-                heard, seconds, caller.seconds_per_step, due = (
-                    devices.max_over_processes(known)
-                )
-                if due:
-                    keeper.keep(devices.gather(state), seconds, history)
-                reason = REASONS.get(int(heard))
-                if is_over(rule, state):
-                    reason = CONVERGED
-                elif steps is not None and step >= steps:
-                    reason = "all steps taken"
-                elif limit is not None and seconds >= limit:
-                    reason = "the time is over"
-                elif patience is not None and int(state.best.age) >= patience:
-                    reason = f"no new best in {patience} records"
-                if reason is None:
-                    state = caller.call(state, seconds)
-                    reason = "no more data" if int(state.step) == step else None
-                    watchdog.seen_alive()
-                if reason is not None:
-                    break
-                if clock.step is None:
-                    clock.begin(int(state.step))
-                step, record = int(state.step), None
-                if int(state.tally.in_a_row) >= REFUSALS:
-                    alone = state._replace(params=devices.local(state.params))
-                    raise _failure(loss, alone, complete, batches, history)
-                if step % every == 0 or step == steps or is_over(rule, state):
-                    held_out = _scored(score, state, devices)
-                    record, state = _record(state, batches.num_data, held_out, clock)
-                    history.add(record)
-                    params = devices.local(state.params)
-                    for callback in callbacks:
-                        # Their own: the next steps write where the state was.
-                        callback(record, complete(copied(params)))
-                shown.show(step, record)
-            last = state
-            is_unsaid = not len(history) or history[-1].step < int(state.step)
-            if devices.max_over_processes([float(is_unsaid)])[0]:
-                # The state that is saved stays: a resumed run has records of its own.
-                held_out = _scored(score, state, devices)
-                record, last = _record(state, batches.num_data, held_out, clock)
-                history.records.append(record)
-            history.reason = reason
-            shown.end(reason)
-        given = last.params if score is None else last.best.params
-        given = complete(devices.local(given))
-        keeper.end(devices.gather(state), clock.seconds(), history, given)
-        devices.barrier()  # none leaves before the last checkpoint is there
-    if reason == REASONS[TERMINATED]:
-        raise SystemExit(143)
-    return Fitted(given, history)
+    prepared = _Run(rule, params, batches, loss, Options.of(options))
+    with prepared.open() as state:
+        fitted = prepared.end(*prepared.loop(state))
+    if fitted.history.reason == REASONS[TERMINATED]:
+        error = TerminatedError("SIGTERM ended the run")
+        error.params, error.history = fitted
+        raise error
+    return fitted
 
 
-def _record(
-    state: State, num_data: float | None, held_out: float | None, clock: Clock
-) -> tuple[Record, State]:
-    """A record of the steps since the last, and the state with a fresh tally."""
-    tally, best = state.tally, state.best
-    taken = int(tally.steps)
-    objective = -float(tally.loss) / max(taken, 1) / (num_data or 1)
-    objective = objective if taken else float("nan")
-    guard = _guard(state.optimizer)
-    refused = int(tally.refused) + (0 if guard is None else int(guard.refused))
-    step = int(state.step)
-    record = Record(
-        step=step,
-        seconds=round(clock.seconds(), 3),
-        objective=objective,
-        score=held_out,
-        step_size=None if guard is None else float(guard.step_size),
-        halvings=None if guard is None else int(guard.halvings),
-        refused=refused,
-        steps_per_second=clock.rate(step),
-    )
-    value = objective if held_out is None else held_out
-    if value > float(best.value):
-        params = None if best.params is None else copied(state.params)
-        best = Best(number(value), number(0), params)
-    else:
-        best = best._replace(age=number(int(best.age) + 1))
-    fresh = tally._replace(loss=number(0.0), steps=number(0))
-    return record, state._replace(tally=fresh, best=best)
+class _Run:
+    """What a run works with: it is opened, it loops, and it ends."""
 
+    def __init__(
+        self,
+        rule: Rule,
+        params: Any,
+        batches: Batches,
+        loss: Loss | None,
+        options: Options,
+    ):
+        self.rule, self.loss, self.options = rule, loss, options
+        config = _described(batches, options.seed, options.config)
+        self.devices = _devices(rule, loss, params, batches, options.latent_parts)
+        self.params, self.complete = divided(params)
+        score = options.score
+        self.score = score and jax.jit(_completed(score, self.complete))
+        self.first = first_state(rule, self.params, has_score=score is not None)
+        self.batches, self.is_first = (
+            self.devices.shared(batches),
+            self.devices.is_first,
+        )
+        _check_alike(config)
+        self.signals = Signals()
+        is_alone = self.devices.processes == 1
+        self.watchdog = Watchdog(None if is_alone else distributed.limit("PATIENCE"))
+        steps, minutes = options.steps, options.minutes
+        self.steps = (
+            STEPS if steps is None and minutes is None else steps and int(steps)
+        )
+        every = max(1, min((self.steps or STEPS) // RECORDS, LONGEST))
+        self.every = 1 if rule.is_over is not None else options.log_every or every
+        checkpoint = options.checkpoint if self.is_first else None
+        self.saver = Saver(checkpoint, options.save_seconds, config)  # locks the folder
 
-def _scored(score: Any, state: State, devices: Devices) -> float | None:
-    """The score of held-out data, on which all processes agree."""
-    if score is None:
+    @contextlib.contextmanager
+    def open(self) -> Iterator[State]:
+        """The state to begin with, and all that is to be closed after the run."""
+        options, devices = self.options, self.devices
+        threads = few_threads(largest(self.params))
+        with threads, contextlib.closing(self.saver), self.signals, self.watchdog:
+            found = self.saver.restore(self.first, options.resume and self.is_first)
+            state, spent = devices.broadcast(found)
+            state, step = devices.spread(state), int(state.step)
+            self.history = History(options.log_path, self.is_first)
+            self.history.begin(step)
+            self.clock = Clock(float(spent))
+            self.caller = Caller(
+                self.rule,
+                self.batches,
+                options.seed,
+                self.every,
+                self.steps,
+                options.limit,
+                devices,
+                self.complete,
+            )
+            title = options.progress if isinstance(options.progress, str) else ""
+            left = None if options.limit is None else options.limit - float(spent)
+            bar = Progress(self.steps, left, step, title)
+            is_shown = options.progress and self.is_first
+            with bar if is_shown else Silent() as self.bar:
+                yield state
+
+    def loop(self, state: State) -> tuple[State, str]:
+        """The last state, and why it is the last."""
+        while True:
+            step = int(state.step)
+            # What each process knows for itself: all act on the same.
+            known = [float(self.signals.received), self.clock.seconds()]
+            known += [self.caller.measured, float(self.saver.is_due())]
+            received, seconds, self.caller.seconds_per_step, due = (
+                self.devices.max_over_processes(known)
+            )
+            if due:
+                self.saver.save(self.devices.gather(state), seconds, self.history)
+            reason = self._reason(state, seconds) or REASONS.get(int(received))
+            if reason is None:
+                state = self.caller.call(state, seconds)
+                reason = "no more data" if int(state.step) == step else None
+                self.watchdog.seen_alive()
+            if reason is not None:
+                return state, reason
+            state = self._reported(state)
+
+    def _reason(self, state: State, seconds: float) -> str | None:
+        """Why a run is over, if it is."""
+        limit, patience = self.options.limit, self.options.patience
+        if is_over(self.rule, state):
+            return CONVERGED
+        if self.steps is not None and int(state.step) >= self.steps:
+            return "all steps taken"
+        if limit is not None and seconds >= limit:
+            return "the time is over"
+        if patience is not None and int(state.best.age) >= patience:
+            return f"no new best in {patience} records"
         return None
-    return devices.max_over_processes([float(score(devices.local(state.params)))])[0]
+
+    def _reported(self, state: State) -> State:
+        """Shows a state, and records it if a record is due."""
+        step, record = int(state.step), None
+        if self.clock.step is None:
+            self.clock.begin(step)
+        if int(state.tally.in_a_row) >= REFUSALS:
+            alone = state._replace(params=self.devices.local(state.params))
+            raise _failure(self.loss, alone, self.complete, self.batches, self.history)
+        is_last = step == self.steps or is_over(self.rule, state)
+        if step % self.every == 0 or is_last:
+            record, state = self._record(state)
+            self.history.add(record)
+            params = self.devices.local(state.params)
+            for callback in self.options.callbacks if self.is_first else ():
+                # Their own: the next steps write where the state was.
+                callback(record, self.complete(copied(params)))
+        self.bar.show(step, record)
+        return state
+
+    def _record(self, state: State) -> tuple[Record, State]:
+        """A record of the steps since the last, and the state with a fresh tally."""
+        tally, best, step = state.tally, state.best, int(state.step)
+        held_out = None
+        if self.score is not None:  # all processes agree on it
+            own = float(self.score(self.devices.local(state.params)))
+            held_out = self.devices.max_over_processes([own])[0]
+        taken = int(tally.steps)
+        objective = -float(tally.loss) / max(taken, 1) / (self.batches.num_data or 1)
+        objective = objective if taken else float("nan")
+        guard = _guard(state.optimizer)
+        record = Record(
+            step=step,
+            seconds=round(self.clock.seconds(), 3),
+            objective=objective,
+            score=held_out,
+            step_size=None if guard is None else float(guard.step_size),
+            halvings=None if guard is None else int(guard.halvings),
+            refused=int(tally.refused) + (0 if guard is None else int(guard.refused)),
+            steps_per_second=self.clock.rate(step),
+        )
+        value = objective if held_out is None else held_out
+        if value > float(best.value):
+            params = None if best.params is None else copied(state.params)
+            best = Best(number(value), number(0), params)
+        else:
+            best = best._replace(age=number(int(best.age) + 1))
+        fresh = tally._replace(loss=number(0.0), steps=number(0))
+        return record, state._replace(tally=fresh, best=best)
+
+    def end(self, state: State, reason: str) -> Fitted:
+        """The result, once the last checkpoint is there."""
+        last, history, devices = state, self.history, self.devices
+        is_new = not len(history) or history[-1].step < int(state.step)
+        if devices.max_over_processes([float(is_new)])[0]:
+            # The state that is saved stays: a resumed run has records of its own.
+            record, last = self._record(state)
+            history.records.append(record)
+        history.reason = reason
+        self.bar.end(reason)
+        params = last.params if self.score is None else last.best.params
+        params = self.complete(devices.local(params))
+        self.saver.end(devices.gather(state), self.clock.seconds(), history, params)
+        devices.barrier()  # none leaves before the last checkpoint is there
+        return Fitted(params, history)
 
 
 def _devices(
@@ -295,7 +314,7 @@ def _devices(
     if why is not None and devices.processes > 1:
         raise InputError(why)
     if why is not None:
-        warnings.warn(f"{why}; one device is used", InputWarning, stacklevel=4)
+        warnings.warn(f"{why}; one device is used", InputWarning, stacklevel=5)
     return devices if why is None else Devices()
 
 
@@ -305,8 +324,8 @@ def _check_alike(described: dict[str, Any]) -> None:
     for process, other in enumerate(told):
         if other != told[0]:
             raise InputError(
-                f"process {process} has another run than the first: "
-                f"{other.decode():.300}, and not {told[0].decode():.300}"
+                f"process {process} has a different run from process 0: "
+                f"{other.decode():.300}, not {told[0].decode():.300}"
             )
 
 
@@ -331,12 +350,12 @@ def _failure(
     batches: Batches,
     history: History,
 ) -> FitError:
-    """An error that carries what the run had, and says why it may have ended."""
+    """An error with the parameters before it, and its likely cause."""
     step = int(state.step) - 1
     places = batches.places(step, 1)[0] if isinstance(batches, Arrays) else None
     is_gone = isinstance(batches, Iterated) and not batches.is_repeatable
     taken = None if is_gone else batches.take(step, 1)
-    cause = "its batch cannot be had again"
+    cause = "its batch cannot be read again"
     if taken is not None:
         batch = jax.tree.map(lambda leaf: leaf[0], taken)
         of_trained = None if loss is None else _completed(loss, complete)
@@ -351,18 +370,10 @@ def _failure(
     return error
 
 
-def _check_options(**options: int | float | None) -> None:
-    for name, value in options.items():
-        if value is not None and not value > 0:
-            raise InputError(f"{name} is {value}; it should be above 0")
-        if value is not None and name != "minutes" and value != int(value):
-            raise InputError(f"{name} is {value}; it should be a whole number")
-
-
 def _described(
     batches: Batches, seed: int, config: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """What must not change between two parts of a run."""
+    """What must not change when a run is resumed."""
     ours: dict[str, Any] = {"seed": int(seed), "fraction": batches.fraction}
     ours["num_data"] = None if batches.num_data is None else float(batches.num_data)
     if hasattr(batches, "fingerprint"):
@@ -370,5 +381,5 @@ def _described(
         ours |= {"order": int(source.seed), "data": source.fingerprint()}
     theirs = config or {}
     if both := sorted(ours.keys() & theirs.keys()):
-        raise InputError(f"config has {both}, which natgrad compares itself")
+        raise InputError(f"config has {both}, which natgrad sets itself; rename them")
     return ours | theirs

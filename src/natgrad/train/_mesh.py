@@ -3,7 +3,7 @@
 A batch is cut into equal parts, one for each device of each process. A device sees its
 part alone, and the loss of the batch is the mean of those of its parts. Whatever a rule
 needs of the whole batch, it asks of `Across.mean`: one collective, of one flat vector.
-Then all devices go on with the same numbers, and so to the same decisions.
+Then all devices continue with the same numbers, and so make the same decisions.
 
 Where a distribution is a batch of many, such as the latent functions of a classifier,
 devices may share it out too, as a second axis. That is left to XLA's partitioner.
@@ -25,8 +25,7 @@ from natgrad.data._batch import Batch
 from natgrad.distributed import lost_peers
 from natgrad.errors import InputError
 from natgrad.families._base import is_distribution
-from natgrad.linalg import Full, Log, Sqrt
-from natgrad.linalg._triangular import mirrored, symmetric
+from natgrad.linalg import AbstractPositiveDefinite
 
 
 AXIS, LATENTS = "rows", "latents"
@@ -53,7 +52,9 @@ class Across(NamedTuple):
         if self.number == 1:
             return tree
         nodes, structure = jax.tree.flatten(tree, is_leaf=_is_storage)
-        packed, inner = jax.tree.flatten([_packed(node) for node in nodes])
+        packed, inner = jax.tree.flatten(
+            [node.pack() if _is_storage(node) else node for node in nodes]
+        )
         widest = max((leaf.dtype for leaf in packed), key=lambda kind: kind.itemsize)
         flat = jnp.concatenate([leaf.astype(widest).reshape(-1) for leaf in packed])
         flat = lax.psum(flat, AXIS) / self.number
@@ -61,7 +62,8 @@ class Across(NamedTuple):
         pairs = zip(jnp.split(flat, ends), packed, strict=True)
         means = [part.reshape(like.shape).astype(like.dtype) for part, like in pairs]
         means = jax.tree.unflatten(inner, means)
-        whole = [_unpacked(m, node) for m, node in zip(means, nodes, strict=True)]
+        pairs = zip(nodes, means, strict=True)
+        whole = [node.unpack(m) if _is_storage(node) else m for node, m in pairs]
         return jax.tree.unflatten(structure, whole)
 
     def part(self, batch: Any) -> tuple[Any, "Across"]:
@@ -112,7 +114,7 @@ class Devices(NamedTuple):
 
     @property
     def is_first(self) -> bool:
-        """Whether this process is the one that speaks and writes for all."""
+        """Whether this process prints and writes for all."""
         return self.processes == 1 or self.process == 0
 
     def sharded(self, function: Any) -> Any:
@@ -206,7 +208,7 @@ class Devices(NamedTuple):
             return batches
         if not hasattr(batches, "share"):
             raise InputError(
-                f"a {type(batches).__name__} cannot be shared out to "
+                f"a {type(batches).__name__} cannot be split between "
                 f"{self.processes} processes: it has no method share(process, "
                 "processes), as natgrad.data.Arrays and Parquet have"
             )
@@ -244,10 +246,10 @@ class Devices(NamedTuple):
 
 
 def unlike_parts(loss: Any, params: Any, batches: Any) -> str | None:
-    """Why a loss cannot be shared out: on a batch it is not the mean of its halves'.
+    """Why devices cannot share a loss: on a batch it is not the mean over its halves.
 
-    One that is a sum over rows, or a mean by weights that is not told of all of them,
-    would be wrong on several devices without a word. One with a key cannot be compared.
+    A sum over rows, or a weighted mean that does not know all weights, would be wrong
+    on several devices without an error. A loss with a key cannot be compared.
     """
     if "key" in inspect.signature(loss).parameters:
         return None
@@ -267,9 +269,9 @@ def unlike_parts(loss: Any, params: Any, batches: Any) -> str | None:
     if not np.isfinite(whole) or abs(whole - mean) <= UNEQUAL * (abs(whole) + 1):
         return None
     return (
-        f"the loss of a batch is {whole:.6g}, and the mean of those of its halves "
-        f"{mean:.6g}; to be shared by several devices it should be an estimate for all "
-        "the data, such as num_data times a mean over rows, or a sum by weights"
+        f"the loss of a batch is {whole:.6g}, but the mean over its halves is "
+        f"{mean:.6g}; for several devices it should be an estimate for all the data, "
+        "such as num_data times a mean over rows, or a weighted sum"
     )
 
 
@@ -299,15 +301,15 @@ def devices_for(rows: int | None, latents: int = 1) -> Devices:
         number = len(everywhere) // latents
         if rows is None or rows % number:
             raise InputError(
-                f"batches have {rows} rows, which are not equal parts for {number} "
-                f"times {latents} devices; take a multiple of {number}"
+                f"batches have {rows} rows, which cannot be split equally for {number} "
+                f"times {latents} devices; use a multiple of {number}"
             )
         return meshed(everywhere, latents)
     if jax.process_count() > 1:
         if rows is None or rows % len(everywhere):
             raise InputError(
-                f"batches have {rows} rows, which are not equal parts for "
-                f"{len(everywhere)} devices; take a multiple of {len(everywhere)}"
+                f"batches have {rows} rows, which {len(everywhere)} devices cannot "
+                f"split equally; use a multiple of {len(everywhere)}"
             )
         return meshed(everywhere)
     if rows is None or len(everywhere) == 1:
@@ -325,38 +327,4 @@ def meshed(devices: list[Any], latents: int = 1) -> Devices:
 
 
 def _is_storage(node: Any) -> bool:
-    return type(node) in (Full, Sqrt, Log)
-
-
-def _packed(node: Any) -> Any:
-    """One triangle of a gradient that has zeros, or the same again, in the other.
-
-    Its lower right quarter goes into the upper left one, where there is room.
-    """
-    if not _is_storage(node):
-        return node
-    (matrix,) = jax.tree.leaves(node)
-    size = matrix.shape[-1]
-    odd, half = size % 2, (size + 1) // 2
-    blank = [(0, 0)] * (matrix.ndim - 2)
-    matrix = matrix if isinstance(node, Sqrt) else symmetric(matrix)
-    matrix = jnp.pad(matrix, [*blank, (0, odd), (0, odd)])
-    left, right = matrix[..., :half, :half], matrix[..., half:, half:]
-    left = jnp.pad(jnp.tril(left), [*blank, (0, 0), (0, 1)])
-    right = jnp.pad(jnp.triu(right.mT), [*blank, (0, 0), (1, 0)])
-    return [left + right, matrix[..., half:, :half]]
-
-
-def _unpacked(packed: Any, node: Any) -> Any:
-    if not _is_storage(node):
-        return packed
-    triangles, below = packed
-    (matrix,), structure = jax.tree.flatten(node)
-    size = matrix.shape[-1]
-    left = jnp.tril(triangles[..., :-1])
-    right = jnp.triu(triangles[..., 1:]).mT
-    above = jnp.concatenate([left, jnp.zeros_like(below)], -1)
-    lower = jnp.concatenate([above, jnp.concatenate([below, right], -1)], -2)
-    lower = lower[..., :size, :size]
-    whole = lower if isinstance(node, Sqrt) else mirrored(lower)
-    return jax.tree.unflatten(structure, [whole])
+    return isinstance(node, AbstractPositiveDefinite)

@@ -32,29 +32,29 @@ MEMORY = 20
 DECREASE, CURVATURE = 1e-4, 0.9
 """The weak Wolfe conditions on a step."""
 
-TRIALS = 20
+MAX_TRIALS = 20
 """How many steps along one direction are tried before the run ends."""
 
-FARTHEST = 3.0
+MAX_STEP = 3.0
 """How far one step may move any hyperparameter, a logarithm mostly."""
 
-FAR = 20.0
+MAX_DISTANCE = 20.0
 """How far a hyperparameter may go from where it began: the noise of targets that have
 none would shrink for ever."""
 
-SETTLED = 1e-4
+NATURAL_TOLERANCE = 1e-4
 """Nats per unit of weight by which the last natural step on q may lower the loss."""
 
-INNER = 30
+MAX_NATURAL_STEPS = 30
 """Natural steps on q in one evaluation, at most."""
 
-ENOUGH = 0.002
+TOLERANCE = 0.002
 """Nats per unit of weight that the last accepted steps must have gained together."""
 
-LAST = 10
+WINDOW = 10
 """How many accepted steps these are."""
 
-NOTHING = 1e-7
+NEGLIGIBLE = 1e-7
 """Nats per unit of weight that are not worth another step, whatever came before."""
 
 
@@ -98,20 +98,20 @@ class LineSearchState(NamedTuple):
     is_over: Bool[Array, ""]
 
 
-def climbing(
+def lbfgs_rule(
     evaluate: Evaluate,
     total: Callable[[Any], Any],
     first_kept: Callable[[Any], Any] = lambda params: (),
     units: Callable[[Any], Any] | None = None,
-    enough: float = ENOUGH,
-    last: int = LAST,
+    tolerance: float = TOLERANCE,
+    window: int = WINDOW,
 ) -> Rule:
     """L-BFGS on a profile; a step is one evaluation.
 
     `total(batch)` is how much the rows count together: what is left to gain is judged
     per unit of it. `first_kept(params)` is what the first evaluation begins with, and
     `units(params)` a tree of the lengths in which the hyperparameters are measured. The
-    run ends when the `last` accepted steps together gained less than `enough`.
+    run ends when the last `window` accepted steps gained less than `tolerance` in all.
     """
     lbfgs = optax.scale_by_lbfgs(MEMORY)
 
@@ -125,7 +125,7 @@ def climbing(
             else _raveled(units(params), params),
             start=flat,
             kept=first_kept(params),
-            values=jnp.full(last + 1, jnp.inf, flat.dtype),
+            values=jnp.full(window + 1, jnp.inf, flat.dtype),
             slope=jnp.zeros_like(flat),
             direction=jnp.zeros_like(flat),
             size=zero,
@@ -149,7 +149,7 @@ def climbing(
         seen = evaluate(at(there), state.kept, batch, complete)
         slope = _raveled(seen.slope, params) * unit
         is_finite = jnp.isfinite(seen.value) & jnp.isfinite(slope).all()
-        is_finite &= (jnp.abs(there - state.start) <= FAR * unit).all()
+        is_finite &= (jnp.abs(there - state.start) <= MAX_DISTANCE * unit).all()
         falls = -state.slope @ state.direction  # how fast, along the direction
         still_falls = -slope @ state.direction
         is_lower = seen.value <= state.values[-1] + DECREASE * state.size * falls
@@ -167,12 +167,13 @@ def climbing(
         with jax.numpy_dtype_promotion("standard"):  # Optax counts in 32 bits
             updates, memory = lbfgs.update(slope, state.memory, there / unit)
         direction = jnp.asarray(updates)
-        longest = jnp.abs(direction).max(initial=FARTHEST)
-        first_size = FARTHEST / longest
+        longest = jnp.abs(direction).max(initial=MAX_STEP)
+        first_size = MAX_STEP / longest
         values = jnp.append(state.values[1:], seen.value)
         # What the quadratic model of L-BFGS still promises, and what was gained.
         left, gained = slope @ direction / 2, values[0] - values[-1]
-        is_over = (left <= NOTHING * total(batch)) | (gained < enough * total(batch))
+        count = total(batch)
+        is_over = (left <= NEGLIGIBLE * count) | (gained < tolerance * count)
         onward = LineSearchState(
             memory=memory,
             unit=unit,
@@ -193,7 +194,7 @@ def climbing(
             low=low,
             high=high,
             trials=state.trials + 1,
-            is_over=state.trials + 1 >= TRIALS,
+            is_over=state.trials + 1 >= MAX_TRIALS,
         )
         choose = lambda ours, theirs: jnp.where(is_accepted, ours, theirs)
         params = jax.tree.map(choose, seen.params, params)
@@ -205,7 +206,7 @@ def climbing(
     return Rule(init, step, is_over=lambda state: state.is_over)
 
 
-class Settled(NamedTuple):
+class Minimized(NamedTuple):
     """Where natural steps have brought the distributions, and what that took."""
 
     params: Any
@@ -213,7 +214,9 @@ class Settled(NamedTuple):
     steps: Int[Array, ""]
 
 
-def settle(loss: Callable[[Any], Array], params: Any, tolerance: Any) -> Settled:
+def minimize_distributions(
+    loss: Callable[[Any], Array], params: Any, tolerance: Any
+) -> Minimized:
     """Guarded natural steps until one lowers the loss by less than the tolerance."""
     natural = guarded_ngd(1.0)
 
@@ -221,7 +224,7 @@ def settle(loss: Callable[[Any], Array], params: Any, tolerance: Any) -> Settled
         _, state, before, value = carry
         is_first = state.steps == 0
         is_rest = before - value <= tolerance
-        return is_first | (~is_rest & (state.steps < INNER))
+        return is_first | (~is_rest & (state.steps < MAX_NATURAL_STEPS))
 
     def body(carry: Any) -> Any:
         params, state, _, value = carry
@@ -236,7 +239,7 @@ def settle(loss: Callable[[Any], Array], params: Any, tolerance: Any) -> Settled
     infinite = jnp.full((), jnp.inf, float)
     first = (params, natural.init(params), infinite, infinite)
     params, state, _, value = lax.while_loop(going, body, first)
-    return Settled(params, value, state.steps)
+    return Minimized(params, value, state.steps)
 
 
 @functools.lru_cache(maxsize=16)
@@ -249,11 +252,11 @@ def profile_rule(loss: Loss, total: float) -> Rule:
 
     def evaluate(params: Any, kept: Any, batch: Any, complete: Constants) -> Evaluated:
         of_params = lambda params: loss(complete(params), batch)
-        there = settle(of_params, params, SETTLED * total)
+        there = minimize_distributions(of_params, params, NATURAL_TOLERANCE * total)
         slope = jax.grad(of_params)(there.params)
         return Evaluated(there.params, there.value, slope, kept)
 
-    return climbing(evaluate, lambda batch: total)
+    return lbfgs_rule(evaluate, lambda batch: total)
 
 
 def _hyperparameters(params: Any) -> tuple[Array, Callable[[Array], Any]]:

@@ -9,11 +9,11 @@ from natgrad.train._history import Record
 
 
 SECONDS = 10.0
-"""How long a log file goes without a line."""
+"""The time between two lines in a log file."""
 
 
 class Progress:
-    """Shows how a run stands; as a context, it cleans up after itself."""
+    """Shows the progress of a run; as a context, it closes its bar."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Progress:
             self.bar.close()
 
     def show(self, step: int, record: Record | None) -> None:
-        """Tells the step reached and, if there is a new one, the record."""
+        """Shows the current step and the record, if there is a new one."""
         self.record = record or self.record
         if self.started is None:
             # What was spent on compiling says nothing of the time that is left.
@@ -68,7 +68,7 @@ class Progress:
                 self._print(f"{summary(record)}  {self._left(record.step)} left")
 
     def end(self, reason: str) -> None:
-        """The last that is shown of a run."""
+        """Shows the last record, and why the run ended."""
         if self.record is None:
             return
         last = f"{summary(self.record)}  {reason}"
@@ -94,7 +94,7 @@ class Progress:
 
 
 def _form(is_counted: bool) -> str:
-    """What a bar looks like: in a narrow terminal its numbers come first."""
+    """The format of a bar: a narrow terminal has room for its numbers only."""
     is_narrow = shutil.get_terminal_size().columns < 100
     bar = "{percentage:3.0f}%" if is_narrow else "{percentage:3.0f}%|{bar:16}|"
     count = " {n_fmt}/{total_fmt}" if is_counted else ""
@@ -115,7 +115,7 @@ class Silent:
 
 
 class Rows:
-    """Shows how many rows of a table are done, of how many, and how fast."""
+    """Shows how many rows of a table are done, and how fast."""
 
     def __init__(self, total: int, done: int = 0):
         self.total, self.done, self.begin = total, done, done
@@ -140,7 +140,7 @@ class Rows:
             self.bar.close()
 
     def add(self, rows: int) -> None:
-        """Tells of more rows that are done."""
+        """Adds rows that are done."""
         self.done += rows
         if self.bar is not None:
             self.bar.update(rows)
@@ -153,8 +153,8 @@ class Rows:
 
 
 def summary(record: Record) -> str:
-    """A record in few words."""
-    parts = [f"bound/N {record.objective:.4g}"]
+    """A record on one line."""
+    parts = [f"ELBO/N {record.objective:.4g}"]
     if record.score is not None:
         parts.append(f"held-out {record.score:.4g}")
     if record.step_size is not None:
@@ -186,7 +186,7 @@ def clock(seconds: float) -> str:
 
 
 def is_interactive() -> bool:
-    """Whether someone is looking: at a terminal, or at a notebook."""
+    """Whether the output is a terminal or a notebook."""
     # A notebook's kernel has this class; its stderr is not a terminal.
     kernel = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return type(kernel).__name__ == "ZMQInteractiveShell" or sys.stderr.isatty()

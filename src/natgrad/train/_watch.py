@@ -11,7 +11,7 @@ from natgrad import distributed
 
 
 class Clock:
-    """How long a run has gone on, over all times it was resumed."""
+    """How long a run has taken, over all times it was resumed."""
 
     def __init__(self, spent: float):
         self.started = time.monotonic() - spent
@@ -19,14 +19,14 @@ class Clock:
         self.at = 0.0
 
     def begin(self, step: int) -> None:
-        """From here on steps are counted: the first call has compiled them."""
+        """Counts steps from here on: the first call has compiled them."""
         self.step, self.at = step, time.monotonic()
 
     def seconds(self) -> float:
         return time.monotonic() - self.started
 
     def rate(self, step: int) -> float | None:
-        """Steps per second since this was last asked."""
+        """Steps per second since the last call."""
         done, spent = step - (self.step or step), time.monotonic() - self.at
         self.begin(step)
         return round(done / spent, 3) if done else None
@@ -37,24 +37,16 @@ REASONS = {INTERRUPTED: "interrupted", TERMINATED: "terminated"}
 
 
 class Signals:
-    """Lets a run end in order when it is interrupted for the first time."""
+    """Lets a run end in order after its first Ctrl-C or SIGTERM."""
 
     def __init__(self) -> None:
-        self.heard = 0
+        self.received = 0
         self.before: dict[int, Any] = {}
-
-    @property
-    def reason(self) -> str | None:
-        return REASONS.get(self.heard)
-
-    @property
-    def is_terminated(self) -> bool:
-        return self.heard == TERMINATED
 
     def __enter__(self) -> "Signals":
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                self.before[number] = signal.signal(number, self._heard)
+                self.before[number] = signal.signal(number, self._receive)
         return self
 
     def __exit__(self, *exception: Any) -> None:
@@ -62,16 +54,16 @@ class Signals:
             signal.signal(number, handler)
         self.before = {}
 
-    def _heard(self, number: int, frame: Any) -> None:
-        self.heard = TERMINATED if number == signal.SIGTERM else INTERRUPTED
+    def _receive(self, number: int, frame: Any) -> None:
+        self.received = TERMINATED if number == signal.SIGTERM else INTERRUPTED
         self.__exit__()
 
 
 class Watchdog:
-    """Ends a process that has not been heard of for too long.
+    """Ends a process that takes no step for too long.
 
     A process that is stuck keeps all others waiting, and nothing else would end them.
-    It is not watched before its first sign of life, so that compiling has no limit.
+    The time is measured from its first steps, so that compiling has no limit.
     """
 
     def __init__(self, seconds: float | None):
@@ -94,6 +86,6 @@ class Watchdog:
         limit = self.seconds or 0.0
         while not self.is_over.wait(min(1.0, limit / 4)):
             if self.seen is not None and time.monotonic() - self.seen > limit:
-                text = f"no step in {limit:g} seconds: this process leaves, and so do"
-                print(f"{text} the others", file=sys.stderr, flush=True)
+                text = f"no step in {limit:g} seconds: exiting; other processes will"
+                print(f"{text} follow", file=sys.stderr, flush=True)
                 os._exit(distributed.STUCK)
