@@ -67,78 +67,77 @@ def numbers(shape: tuple[int, ...] = ()) -> dict:
     }
 
 
-def families() -> dict[str, dict]:
-    """For each family, one distribution in all its coordinates."""
-    number = positive.Plain
-    zeros, zero = jnp.zeros(3), jnp.zeros(())
-    base = {
-        "gaussian": gaussian.Moments(vector(3), linalg.Full(covariance(3))),
-        "diagonal": diagonal.Moments(vector(3), number(jnp.asarray([0.5, 1.0, 3.0]))),
-        "gamma": gamma.ShapeRate(number(jnp.asarray(2.3)), number(jnp.asarray(0.4))),
-        "beta": beta.Concentrations(number(jnp.asarray(2.3)), number(jnp.asarray(0.6))),
-        "dirichlet": dirichlet.Concentrations(number(jnp.asarray([0.5, 1.7, 3.0]))),
-        "categorical": categorical.Logits(vector(4)),
-        "wishart": wishart.ScaleDof(
-            linalg.Full(covariance(3)), number(jnp.asarray(2.2))
-        ),
-        "tilted": EXTENSIONS["Tilted"](jnp.asarray(1.3)),
-    }
-    templates: dict[str, dict] = {name: {} for name in base}
-    for name, storage in storages(3).items():
-        templates["gaussian"] |= {
-            f"Moments({name})": gaussian.Moments(zeros, storage),
-            f"Canonical({name})": gaussian.Canonical(zeros, storage),
-        }
-        if name in USERS:
-            continue
-        templates["wishart"] |= {
-            f"ScaleDof({name})": wishart.ScaleDof(storage, positive.Log(zero)),
-            f"RateDof({name})": wishart.RateDof(storage, number(jnp.ones(()))),
-        }
-    for name, storage in numbers((3,)).items():
-        templates["diagonal"] |= {
-            f"Moments({name})": diagonal.Moments(zeros, storage),
-            f"Canonical({name})": diagonal.Canonical(zeros, storage),
-        }
-        templates["dirichlet"] |= {
-            f"Concentration({name})": dirichlet.Concentrations(storage),
-        }
-    for name, storage in numbers().items():
-        templates["gamma"] |= {
-            f"ShapeRate({name})": gamma.ShapeRate(storage, storage),
-        }
-        templates["beta"] |= {
-            f"Concentrations({name})": beta.Concentrations(storage, storage),
-        }
-    for name, storage in (("Plain", number(jnp.ones(()))), ("Log", positive.Log(zero))):
-        templates["gamma"][f"MeanShape({name})"] = gamma.MeanShape(storage, storage)
-        templates["beta"][f"MeanTotal({name})"] = beta.MeanTotal(zero, storage)
-        templates["dirichlet"][f"MeanTotal({name})"] = dirichlet.MeanTotal(
-            jnp.zeros(2), storage
-        )
-    templates["gamma"]["MeanSpread"] = USERS["MeanSpread"](jnp.ones(()), zero)
-    templates["categorical"] = {
-        "Logits": categorical.Logits(jnp.zeros(4)),
-        "Probabilities": categorical.Probabilities(jnp.full(3, 0.25)),
-    }
-    templates["tilted"]["Tilted"] = base["tilted"]
-    turned = jnp.asarray([1.0, -1.0, 1.0])  # a column of a root may be of either sign
-    templates["gaussian"]["Moments(Sqrt, turned)"] = gaussian.Moments(
-        zeros, linalg.Sqrt(jnp.diag(turned))
-    )
-    templates["wishart"]["ScaleDof(Sqrt, turned)"] = wishart.ScaleDof(
-        linalg.Sqrt(jnp.diag(turned)), positive.Log(zero)
-    )
+def label(q) -> str:
+    """A coordinate system's name: its class, and how its first number is stored."""
+    storages = linalg.AbstractPositiveDefinite | positive.AbstractPositive
+    stored = [type(x).__name__ for x in vars(q).values() if isinstance(x, storages)]
+    return type(q).__name__ + (f"({stored[0]})" if stored else "")
+
+
+def families() -> dict[str, list]:
+    """For each family a distribution, and templates of its other coordinates."""
+    number = lambda *x: positive.Plain(jnp.asarray(x[0] if len(x) == 1 else x))
+    full, zeros, zero = linalg.Full(covariance(3)), jnp.zeros(3), jnp.zeros(())
+    plain, log = number(1.0), positive.Log(zero)
+    matrices, vectors = storages(3).values(), numbers((3,)).values()
+    scalars = numbers().values()
     return {
-        family: {
-            name: template.at_natural(base[family].natural())
-            for name, template in coordinates.items()
-        }
-        for family, coordinates in templates.items()
+        "gaussian": [
+            gaussian.Moments(vector(3), full),
+            *(gaussian.Moments(zeros, s) for s in matrices),
+            *(gaussian.Canonical(zeros, s) for s in matrices),
+        ],
+        "diagonal": [
+            diagonal.Moments(vector(3), number(0.5, 1.0, 3.0)),
+            *(diagonal.Moments(zeros, s) for s in vectors),
+            *(diagonal.Canonical(zeros, s) for s in vectors),
+        ],
+        "gamma": [
+            gamma.ShapeRate(number(2.3), number(0.4)),
+            *(gamma.ShapeRate(s, s) for s in scalars),
+            *(gamma.MeanShape(s, s) for s in (plain, log)),
+            USERS["MeanSpread"](jnp.ones(()), zero),
+        ],
+        "beta": [
+            beta.Concentrations(number(2.3), number(0.6)),
+            *(beta.Concentrations(s, s) for s in scalars),
+            *(beta.MeanTotal(zero, s) for s in (plain, log)),
+        ],
+        "dirichlet": [
+            dirichlet.Concentrations(number(0.5, 1.7, 3.0)),
+            *(dirichlet.Concentrations(s) for s in vectors),
+            *(dirichlet.MeanTotal(jnp.zeros(2), s) for s in (plain, log)),
+        ],
+        "categorical": [
+            categorical.Logits(vector(4)),
+            categorical.Probabilities(jnp.full(3, 0.25)),
+        ],
+        "wishart": [
+            wishart.ScaleDof(full, number(2.2)),
+            *(wishart.ScaleDof(s, log) for s in matrices),
+            *(wishart.RateDof(s, plain) for s in matrices),
+        ],
+        "tilted": [EXTENSIONS["Tilted"](jnp.asarray(1.3))],
     }
 
 
-FAMILIES = families()
+def in_all_coordinates(first, *templates) -> dict:
+    """One distribution in the coordinates of each template, by name."""
+    return {
+        label(template): template.at_natural(first.natural())
+        for template in (first, *templates)
+    }
+
+
+FAMILIES = {name: in_all_coordinates(*qs) for name, qs in families().items()}
+# A column of a root may be of either sign.
+TURNED = linalg.Sqrt(jnp.diag(jnp.asarray([1.0, -1.0, 1.0])))
+for _family, _turned in {
+    "gaussian": gaussian.Moments(jnp.zeros(3), TURNED),
+    "wishart": wishart.ScaleDof(TURNED, positive.Log(jnp.zeros(()))),
+}.items():
+    _theta = next(iter(FAMILIES[_family].values())).natural()
+    FAMILIES[_family][f"{label(_turned)[:-1]}, turned)"] = _turned.at_natural(_theta)
 POINTS = {
     f"{family}.{name}": q
     for family, coordinates in FAMILIES.items()

@@ -24,12 +24,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import lax
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from natgrad._linear_map import forward_only
-from natgrad._optim import annealing, bound
+from natgrad._optim import Tree, annealing, bound
 from natgrad.families._base import AbstractDistribution, is_distribution, is_live
 
 
@@ -78,6 +80,10 @@ class GuardedState(NamedTuple):
     rest: UInt32[Array, ""]
 
 
+Members = list[AbstractDistribution[Any]]
+"""The distributions of a tree, or what is added to each."""
+
+
 class _Trial(NamedTuple):
     """A search along halves of the first step, and the best that passed so far.
 
@@ -91,7 +97,7 @@ class _Trial(NamedTuple):
     is_found: Array
     best_size: Array
     best_value: Array
-    best_update: Any
+    best_update: Members
     edge: Array
 
 
@@ -133,7 +139,7 @@ def guarded_ngd(
             "rows of all the data, above 0 and at most 1"
         )
 
-    def init(params: Any) -> GuardedState:
+    def init(params: object) -> GuardedState:
         # An array for each field: a buffer can be donated but once.
         zero = lambda kind: jnp.zeros((), kind)
         return GuardedState(
@@ -149,17 +155,17 @@ def guarded_ngd(
         )
 
     def update(
-        updates: Any,
+        updates: Tree,
         state: Any,
-        params: Any = None,
+        params: Tree | None = None,
         *,
-        value: Any = None,
-        grad: Any = None,
-        value_fn: Callable[..., Any] | None = None,
-        rest: Any = None,
-        progress: Any = None,
+        value: ArrayLike | None = None,
+        grad: Tree | None = None,
+        value_fn: Callable[..., ArrayLike] | None = None,
+        rest: object = None,
+        progress: ArrayLike | None = None,
         **extra: Any,
-    ) -> tuple[Any, GuardedState]:
+    ) -> tuple[Tree, GuardedState]:
         if params is None or value_fn is None:
             raise ValueError(
                 "guarded_ngd tests its steps: call update(grads, state, params, "
@@ -197,7 +203,7 @@ def guarded_ngd(
         start = [nodes[i] for i in places]
         slopes = [grads[i] for i in places]
 
-        def whole(moved: list, rest: list) -> Any:
+        def whole(moved: Members, rest: list[Any]) -> Tree:
             filled = dict(zip(places, moved, strict=True))
             filled = [filled.get(i, node) for i, node in enumerate(rest)]
             return jax.tree.unflatten(structure, filled)
@@ -229,7 +235,9 @@ def _noise(is_noisy: Array, batch_fraction: float | None) -> Array:
     return jnp.full((), 1.0 - batch_fraction)
 
 
-def _first_size(steps: Array, noise: Array, is_joint: Array, progress: Any) -> Array:
+def _first_size(
+    steps: Array, noise: Array, is_joint: Array, progress: ArrayLike | None
+) -> Array:
     """The step tried first: 1, falling as the noise of the minibatches demands."""
     size = WEIGHT / (WEIGHT + noise * steps.astype(float))
     floor = jnp.clip(1 - noise, *FLOOR)
@@ -239,9 +247,9 @@ def _first_size(steps: Array, noise: Array, is_joint: Array, progress: Any) -> A
 
 
 def _search(
-    evaluate: Callable[[list], Array],
-    start: list[AbstractDistribution],
-    slopes: list,
+    evaluate: Callable[[Members], Array],
+    start: Members,
+    slopes: list[Any],
     value: Array,
     size: Array,
     is_noisy: Array,
@@ -322,11 +330,11 @@ def _halvings(size: Array, trial: _Trial) -> Array:
     return jnp.where(trial.is_found, halved, trial.tries)
 
 
-def _dtype(q: AbstractDistribution) -> Any:
+def _dtype(q: AbstractDistribution[Any]) -> np.dtype[Any]:
     return jax.tree.leaves(q)[0].dtype
 
 
-def _fingerprint(tree: Any) -> Array:
+def _fingerprint(tree: object) -> Array:
     """A number that changes when the parameters beside the distributions do."""
     nodes = jax.tree.leaves(tree, is_leaf=is_distribution)
     others = [node for node in nodes if not is_distribution(node)]

@@ -8,7 +8,7 @@ differentiated again.
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from jaxtyping import Array
 
 
 Arrays = tuple[Any, ...]
+T = TypeVar("T")
 
 
 class _Map(NamedTuple):
@@ -75,7 +76,7 @@ def tangent_by(
     return _Map(_Single(forward), _Unpacked(backward))(kept, changes)[0]
 
 
-def forward_only(tree: Any, reason: str) -> Any:
+def forward_only(tree: T, reason: str) -> T:
     """The same tree; reverse mode through it is refused, and the reason given.
 
     A loop whose length is not known has no reverse mode, and what JAX says of it does
@@ -92,7 +93,7 @@ def _forward_only(reason: str, array: Array) -> Array:
 
 
 @_forward_only.defjvp
-def _(reason, primals, tangents):
+def _(reason: str, primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
     return primals[0], tangent_by(_same, _Refusal(reason), (), tangents)
 
 

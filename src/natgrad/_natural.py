@@ -7,15 +7,14 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from natgrad.families._base import AbstractDistribution, is_distribution, is_live
+from natgrad.families._base import Q, is_distribution, is_live
 
 
-Q = TypeVar("Q", bound=AbstractDistribution)
 X = TypeVar("X")
 Y = TypeVar("Y")
 
 
-def natural_gradient(q: Q, grad: Any) -> Q:
+def natural_gradient(q: Q, grad: object) -> Q:
     """Turns the gradient of a loss at `q` into its natural gradient at `q`.
 
     This is equation (10) of the paper, ∇̃_ξ L = (∂ξ/∂θ) (∂L/∂η)ᵀ: one vjp and one jvp
@@ -23,9 +22,7 @@ def natural_gradient(q: Q, grad: Any) -> Q:
     ∂L/∂ξ, an object of the class of `q`, the gradient may be ∂L/∂η, a tree shaped like
     the statistics, as `q.slope` gives it; then only the jvp is left.
     """
-    if isinstance(grad, AbstractDistribution):
-        return q.natural_gradient(grad)
-    return q.direction(grad)
+    return q.natural_gradient(grad) if is_distribution(grad) else q.direction(grad)
 
 
 def double_vjp(function: Callable[[X], Y], at: X, change: X) -> Y:
@@ -39,7 +36,7 @@ def double_vjp(function: Callable[[X], Y], at: X, change: X) -> Y:
     return pull_back_again((change,))[0]
 
 
-def map_distributions(function: Callable[..., Any], tree: Any, *rest: Any) -> Any:
+def map_distributions(function: Callable[..., Any], tree: object, *rest: X) -> X:
     """Applies `function` at every distribution of a tree; all else is as in `rest[-1]`.
 
     A distribution that Optax has masked is left alone.
@@ -59,7 +56,7 @@ def scale_by_inverse_fisher() -> optax.GradientTransformation:
     Leaves that belong to no distribution pass through unchanged.
     """
 
-    def update(updates: Any, params: Any) -> Any:
+    def update(updates: X, params: object) -> X:
         if params is None:
             raise ValueError(
                 "scale_by_inverse_fisher needs the parameters: "
@@ -77,7 +74,7 @@ def stay_inside() -> optax.GradientTransformation:
     that leads outside at every size, or is not finite, becomes zero.
     """
 
-    def update(updates: Any, params: Any) -> Any:
+    def update(updates: X, params: object) -> X:
         if params is None:
             raise ValueError(
                 "stay_inside needs the parameters: call update(grads, state, params)"

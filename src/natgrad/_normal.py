@@ -94,7 +94,9 @@ def log_ndtr(x: Numbers) -> Numbers:
 
 
 @log_ndtr.defjvp
-def _log_ndtr_jvp(primals, tangents):
+def _log_ndtr_jvp(
+    primals: tuple[Numbers], tangents: tuple[Numbers]
+) -> tuple[Numbers, Numbers]:
     (x,), (dx,) = primals, tangents
     return log_ndtr(x), hazard(x) * dx
 
@@ -107,7 +109,9 @@ def log_ndtr_difference(low: Numbers, high: Numbers) -> Numbers:
 
 
 @log_ndtr_difference.defjvp
-def _log_ndtr_difference_jvp(primals, tangents):
+def _log_ndtr_difference_jvp(
+    primals: tuple[Numbers, Numbers], tangents: tuple[Numbers, Numbers]
+) -> tuple[Numbers, Numbers]:
     (low, high), (dlow, dhigh) = primals, tangents
     difference, at_low, at_high = _scaled_difference(low, high)
     slope = at_high / difference * dhigh - at_low / difference * dlow

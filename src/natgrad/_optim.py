@@ -1,16 +1,21 @@
 """Optimizers for trees that contain distributions, as compositions of Optax."""
 
 import inspect
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import optax
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from natgrad._natural import map_distributions, natural_gradient
-from natgrad.families._base import AbstractDistribution, is_distribution
+from natgrad.families._base import Q, is_distribution
+
+
+Tree = TypeVar("Tree")
+Value = TypeVar("Value")
 
 
 class NaturalState(NamedTuple):
@@ -33,7 +38,7 @@ def ngd(learning_rate: optax.ScalarOrSchedule) -> optax.GradientTransformation:
     `split` gives them an optimizer of their own.
     """
 
-    def change(q: AbstractDistribution, grad: Any, size: Array) -> Any:
+    def change(q: Q, grad: Any, size: Array) -> Q:
         return jax.tree.map(lambda u: -size * u, natural_gradient(q, grad))
 
     return _natural_steps("ngd", learning_rate, change)
@@ -52,7 +57,7 @@ def mirror_descent(
     distribution are left still.
     """
 
-    def change(q: AbstractDistribution, grad: Any, size: Array) -> Any:
+    def change(q: Q, grad: Any, size: Array) -> Q:
         return jax.tree.map(jnp.subtract, q.path(grad)(size), q)
 
     return _natural_steps("mirror_descent", learning_rate, change)
@@ -65,17 +70,19 @@ def _natural_steps(
 ) -> optax.GradientTransformation:
     """Moves each distribution by change(q, gradient, size)."""
 
-    def init(params: Any) -> NaturalState:
+    def init(params: object) -> NaturalState:
         return NaturalState(jnp.zeros((), int), jnp.zeros((), int))
 
-    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+    def update(
+        updates: Tree, state: Any, params: object = None
+    ) -> tuple[Tree, NaturalState]:
         if params is None:
             raise ValueError(
                 f"{name} needs the parameters: call update(grads, state, params)"
             )
         size = learning_rate(state.steps) if callable(learning_rate) else learning_rate
 
-        def moved(q: AbstractDistribution, grad: Any, _: Any) -> Any:
+        def moved(q: Q, grad: Any, _: Q) -> Q:
             return change(q, grad, jnp.asarray(size, jax.tree.leaves(q)[0].dtype))
 
         still = jax.tree.map(jnp.zeros_like, params)
@@ -93,7 +100,7 @@ def log_linear(initial: float, final: float, steps: int) -> optax.Schedule:
     return optax.exponential_decay(initial, steps, final / initial, end_value=final)
 
 
-def annealing(progress: Any) -> Float[Array, ""]:
+def annealing(progress: ArrayLike) -> Float[Array, ""]:
     """Half a cosine, from 1 at the beginning of a run to 0 at its end."""
     return (1 + jnp.cos(jnp.pi * jnp.clip(jnp.asarray(progress), 0, 1))) / 2
 
@@ -197,7 +204,9 @@ def on_hyperparameters(
     return split(_still(), tx)
 
 
-def bound(value_fn: Callable[..., Any], extra: dict[str, Any]) -> Callable[[Any], Any]:
+def bound(
+    value_fn: Callable[..., Value], extra: Mapping[str, Any]
+) -> Callable[[Any], Value]:
     """`value_fn` of the parameters alone, its other arguments taken from `extra`.
 
     Optax's line searches do the same, so that a batch can be an argument of `update`.
@@ -212,10 +221,10 @@ def _still() -> optax.GradientTransformation:
     return optax.stateless(lambda _, params: jax.tree.map(jnp.zeros_like, params))
 
 
-def _parts(params: Any, tree: Any) -> tuple[Any, Any]:
+def _parts(params: object, tree: Tree) -> tuple[Tree, Tree]:
     """The part of a tree at the distributions of `params`, and the rest of it."""
 
-    def part(wanted: bool) -> Any:
+    def part(wanted: bool) -> Tree:
         keep = lambda node, leaf: (
             leaf if is_distribution(node) == wanted else optax.MaskedNode()
         )
@@ -224,6 +233,6 @@ def _parts(params: Any, tree: Any) -> tuple[Any, Any]:
     return part(True), part(False)
 
 
-def _joined(params: Any, kept: Any, rest: Any) -> Any:
+def _joined(params: object, kept: Tree, rest: Tree) -> Tree:
     choose = lambda node, ours, theirs: ours if is_distribution(node) else theirs
     return jax.tree.map(choose, params, kept, rest, is_leaf=is_distribution)

@@ -48,7 +48,9 @@ def deviation(variance: Numbers) -> Numbers:
 
 
 @deviation.defjvp
-def _deviation_jvp(primals, tangents):
+def _deviation_jvp(
+    primals: tuple[Numbers], tangents: tuple[Numbers]
+) -> tuple[Numbers, Numbers]:
     (variance,), (change,) = primals, tangents
     root = jnp.sqrt(jnp.maximum(variance, jnp.finfo(variance.dtype).eps))
     return root, change / (2 * root)

@@ -1,7 +1,7 @@
 """Positive numbers in coordinates: Plain, Log, Softplus."""
 
 import abc
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -13,6 +13,7 @@ __all__ = ["AbstractPositive", "Plain", "Log", "Softplus"]
 
 
 Numbers = Float[Array, "..."]
+S = TypeVar("S", bound="AbstractPositive")
 
 
 def positive_part(value: Numbers) -> Numbers:
@@ -28,14 +29,14 @@ class AbstractPositive(eqx.Module):
         """The numbers themselves."""
 
     @abc.abstractmethod
-    def at(self, value: Numbers) -> "AbstractPositive":
+    def at(self: S, value: Numbers) -> S:
         """Other numbers, in the coordinates of `self`."""
 
     def slope(self, grad: Any) -> Numbers:
         """∂L/∂value, from the gradient in these coordinates."""
         return jax.vjp(self.at, self.value())[1](grad)[0]
 
-    def tangent(self, change: Numbers) -> Any:
+    def tangent(self: S, change: Numbers) -> S:
         """How the coordinates move when the numbers move by `change`."""
         return jax.jvp(self.at, (self.value(),), (change,))[1]
 

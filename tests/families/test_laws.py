@@ -34,10 +34,14 @@ ALIKE = {
     "gamma.MeanShape(Plain)",
     "beta.Concentrations(Softplus)",
     "beta.MeanTotal(Plain)",
-    "dirichlet.Concentration(Softplus)",
+    "dirichlet.Concentrations(Softplus)",
     "dirichlet.MeanTotal(Plain)",
     "wishart.RateDof(Sqrt)",
     "wishart.ScaleDof(Log)",
+    "wishart.ScaleDof(LDL)",
+    "wishart.RateDof(LDL)",
+    "wishart.ScaleDof(LogDiagonal)",
+    "wishart.RateDof(LogDiagonal)",
 }
 
 

@@ -17,11 +17,28 @@ from natgrad.gp.likelihoods import (
     RobustMax,
     Softmax,
 )
-from tests.gp.likelihoods import LIKELIHOODS, rows
+from tests.gp.likelihoods import (
+    LIKELIHOODS,
+    OURS,
+    cases,
+    num_classes,
+    optional,
+    rows,
+)
 
 
-DISCRETE = ["Bernoulli", "Bernoulli(logit)", "Ordinal", "Poisson", "NegativeBinomial"]
-CONTINUOUS = ["Gaussian", "HeteroskedasticGaussian", "StudentT", "Gamma", "Beta"]
+def has_cdf(name: str) -> bool:
+    mean, var, y = (x[0] for x in rows(name))
+    cdf = LIKELIHOODS[name].likelihood.predictive_cdf
+    return jax.eval_shape(lambda: optional(cdf, mean, var, y)) is not None
+
+
+def is_discrete(name: str) -> bool:
+    return getattr(LIKELIHOODS[name].likelihood, "support", "real") == "count"
+
+
+DISCRETE = [name for name in OURS if has_cdf(name) and is_discrete(name)]
+CONTINUOUS = [name for name in OURS if has_cdf(name) and not is_discrete(name)]
 LEVELS = np.asarray([1e-3, 0.3, 0.97])
 LABELS = np.arange(-2, 12)
 
@@ -29,7 +46,7 @@ LABELS = np.arange(-2, 12)
 @functools.cache
 def report(name: str) -> SimpleNamespace:
     """All that the laws speak of, at three rows."""
-    likelihood = LIKELIHOODS[name][0]
+    likelihood = LIKELIHOODS[name].likelihood
     ends = jnp.asarray([-1e3, -1.0, 1.0, 1e3])
 
     @jax.jit
@@ -53,34 +70,33 @@ def report(name: str) -> SimpleNamespace:
     return SimpleNamespace(**jax.tree.map(np.asarray, at_row(mean, var)))
 
 
-@pytest.mark.parametrize("name", CONTINUOUS)
+@pytest.mark.parametrize("name", cases(CONTINUOUS))
 def test_a_quantile_is_not_exceeded_with_its_probability(name):
     levels = np.broadcast_to(LEVELS, (3, len(LEVELS)))
     np.testing.assert_allclose(report(name).levels, levels, rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", DISCRETE)
+@pytest.mark.parametrize("name", cases(DISCRETE))
 def test_the_distribution_function_sums_the_probabilities(name):
     at = report(name)
-    classes = getattr(LIKELIHOODS[name][0], "classes", 2)
-    has_classes = name.startswith(("Bernoulli", "Ordinal"))
-    is_target = (LABELS >= 0) & ((classes if has_classes else np.inf) > LABELS)
+    classes = num_classes(LIKELIHOODS[name].likelihood) or np.inf
+    is_target = (LABELS >= 0) & (classes > LABELS)
     sums = np.cumsum(np.where(is_target, at.probabilities, 0), 1)
     np.testing.assert_allclose(at.at_labels, sums, rtol=1e-11, atol=1e-12)
     np.testing.assert_array_equal(at.between, at.at_labels)
 
 
-@pytest.mark.parametrize("name", DISCRETE)
+@pytest.mark.parametrize("name", cases(DISCRETE))
 def test_a_quantile_is_the_first_target_at_its_level(name):
     at = report(name)
     assert (at.levels >= LEVELS).all()
     assert (at.before < LEVELS).all()
 
 
-@pytest.mark.parametrize("name", CONTINUOUS + DISCRETE)
+@pytest.mark.parametrize("name", cases(CONTINUOUS + DISCRETE))
 def test_all_mass_is_between_the_ends_of_the_line(name):
     at = np.asarray(report(name).at_ends)
-    tails = 1e-6 if name == "StudentT" else 1e-12
+    tails = LIKELIHOODS[name].tail
     assert (np.diff(at, axis=1) >= 0).all() and np.isfinite(at).all()
     assert (at[:, 0] <= tails).all() and (at[:, -1] >= 1 - tails).all()
 

@@ -35,6 +35,7 @@ from natgrad.linalg import Full, Log, Sqrt
 from tests import test_container
 from tests.gp.kernels import CASES
 from tests.gp.likelihoods import LIKELIHOODS, OURS
+from tests.points import EXTENSIONS
 from tests.references.model_v1 import make
 from tests.test_container import REFUSED, block, sealed
 
@@ -43,6 +44,11 @@ RNG = np.random.default_rng(0)
 INDUCING = RNG.normal(size=(4, 3))
 STORED = Path(make.__file__).parent
 COORDINATES = [(s, m) for s in (Moments, Canonical) for m in (Full, Sqrt, Log)]
+CUSTOM = {
+    name: kind
+    for name, kind in EXTENSIONS.items()
+    if isinstance(kind, type) and issubclass(kind, eqx.Module)
+}
 MEANS = [means.Zero(), means.Constant(0.3), means.Linear([0.1, 0.2, 0.3], 1.0)]
 
 
@@ -62,7 +68,7 @@ def model(kernel, likelihood, coordinates=COORDINATES[0], mean=None, whitened=Tr
 
 def models(likelihoods_of):
     """Kernels, each in all coordinates, with some of the likelihoods."""
-    own = {name: case[0] for name, case in CASES.items()}
+    own = {name: case.kernel for name, case in CASES.items()}
     own["separate"] = kernels.Separate([kernels.RBF(), kernels.Matern12(), own["sum"]])
     for i, (name, kernel) in enumerate(own.items()):
         for j, at in enumerate(COORDINATES):
@@ -92,7 +98,7 @@ def test_what_is_loaded_is_what_was_saved(likelihoods_of, tmp_path):
     path = tmp_path / "model"
     for one in models(likelihoods_of):
         save(one, path)
-        assert_same(one, load(path))
+        assert_same(one, load(path, custom=CUSTOM))
 
 
 def test_the_same_model_gives_the_same_bytes(tmp_path):

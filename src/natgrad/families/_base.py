@@ -3,7 +3,7 @@
 import abc
 import functools
 from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeGuard, TypeVar
 
 import equinox as eqx
 import jax
@@ -12,10 +12,11 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 
 T = TypeVar("T")
+Q = TypeVar("Q", bound="AbstractDistribution[Any]")
 Scalar = Float[Array, "*batch"]
 
 
-def inner(theta: Any, statistics: Any, like: Array) -> Array:
+def inner(theta: T, statistics: T, like: Array) -> Array:
     """⟨θ, T⟩, one number for each entry of `like` and for each leading axis of T."""
 
     def product(t: Array, s: Array) -> Array:
@@ -50,11 +51,11 @@ class AbstractDistribution(eqx.Module, Generic[T]):
         """η(ξ)"""
 
     @abc.abstractmethod
-    def at_natural(self, theta: T) -> "AbstractDistribution[T]":
+    def at_natural(self: Q, theta: T) -> Q:
         """ξ(θ), in the coordinates of `self`."""
 
     @abc.abstractmethod
-    def at_expectation(self, eta: T) -> "AbstractDistribution[T]":
+    def at_expectation(self: Q, eta: T) -> Q:
         """ξ(η), in the coordinates of `self`."""
 
     @abc.abstractmethod
@@ -110,15 +111,15 @@ class AbstractDistribution(eqx.Module, Generic[T]):
         _, pull_back = jax.vjp(self.at_expectation, self.expectation())
         return pull_back(grad)[0]
 
-    def direction(self, slope: T) -> Any:
+    def direction(self: Q, slope: T) -> Q:
         """The natural gradient in these coordinates, from ∂L/∂η: one jvp."""
         return jax.jvp(self.at_natural, (self.natural(),), (slope,))[1]
 
-    def natural_gradient(self, grad: Any) -> Any:
+    def natural_gradient(self: Q, grad: Any) -> Q:
         """The natural gradient, from the gradient, both in these coordinates."""
         return self.direction(self.slope(grad))
 
-    def path(self, grad: Any) -> Callable[[Float[Array, ""]], Any]:
+    def path(self: Q, grad: Any) -> Callable[[Float[Array, ""]], Q]:
         """The distribution at θ − size · ∂L/∂η, as a function of the size.
 
         The gradient is ∂L/∂ξ, in these coordinates, or ∂L/∂η, shaped like T(u).
@@ -126,35 +127,35 @@ class AbstractDistribution(eqx.Module, Generic[T]):
         slope = self.slope(grad) if is_distribution(grad) else grad
         return lambda size: self.stepped(slope, size)
 
-    def trials(self, grad: Any) -> Callable[[Float[Array, ""]], "Trial"]:
+    def trials(self: Q, grad: Any) -> "Callable[[Float[Array, '']], Trial[Q]]":
         """The same path, with the divergences between its two ends."""
         path = self.path(grad)
 
-        def trial(size: Float[Array, ""]) -> Trial:
+        def trial(size: Float[Array, ""]) -> Trial[Q]:
             there = path(size)
             return Trial(there, there.kl(self), self.kl(there))
 
         return trial
 
-    def stepped(self, slope: T, size: Float[Array, ""]) -> Any:
+    def stepped(self: Q, slope: T, size: Float[Array, ""]) -> Q:
         """The distribution at θ − size · slope: the same one in all coordinates."""
         move = lambda theta, slope: theta - size * slope
         return self.at_natural(jax.tree.map(move, self.natural(), slope))
 
 
-class Trial(NamedTuple):
+class Trial(NamedTuple, Generic[Q]):
     """A distribution q′ that a step from q leads to, KL(q′ ‖ q) and KL(q ‖ q′)."""
 
-    there: Any
+    there: Q
     forward: Scalar
     backward: Scalar
 
 
-def is_distribution(node: Any) -> bool:
+def is_distribution(node: object) -> TypeGuard[AbstractDistribution[Any]]:
     """Whether a node of a tree is a distribution."""
     return isinstance(node, AbstractDistribution)
 
 
-def is_live(node: Any) -> bool:
+def is_live(node: object) -> TypeGuard[AbstractDistribution[Any]]:
     """Whether a node is a distribution that Optax has not masked."""
     return is_distribution(node) and bool(jax.tree.leaves(node))

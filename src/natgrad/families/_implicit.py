@@ -7,7 +7,7 @@ ever multiplied.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,13 +17,16 @@ from jaxtyping import Array
 from natgrad.families._base import AbstractDistribution, T, inner
 
 
+I = TypeVar("I", bound="AbstractImplicit[Any]")
+
+
 class AbstractImplicit(AbstractDistribution[T]):
     """A distribution whose η(θ) and θ(η) follow from its log normalizer."""
 
     def expectation(self) -> T:
         return self._expectation_at(self.natural())
 
-    def at_expectation(self, eta: T) -> AbstractDistribution[T]:
+    def at_expectation(self: I, eta: T) -> I:
         return self.at_natural(self._natural_at(eta))
 
     def slope(self, grad: Any) -> T:
@@ -54,10 +57,14 @@ class AbstractImplicit(AbstractDistribution[T]):
         return lax.custom_root(residual, start, solve, tangent_solve)
 
 
-class _Search(NamedTuple):
-    theta: Any
+class _Search(NamedTuple, Generic[T]):
+    theta: T
     steps: Array
     done: Array
+
+
+_State = tuple[Array, T, T, T, Array]
+"""Step, x, residual, direction and energy of conjugate gradients."""
 
 
 def _newton(
@@ -70,7 +77,7 @@ def _newton(
     def bound(theta: T) -> Array:
         return log_normalizer(theta) - inner(theta, eta, like)
 
-    def body(search: _Search) -> _Search:
+    def body(search: _Search[T]) -> _Search[T]:
         theta = search.theta
         slope, hessian = jax.linearize(residual, theta)
         direction = _solve(hessian, slope, like)
@@ -118,11 +125,11 @@ def _conjugate_gradients(hessian: Callable[[T], T], right: T, like: Array) -> T:
     scaled = lambda r: jax.tree.map(jnp.divide, r, diagonal)
     first = scaled(right)
 
-    def going(state: tuple) -> Array:
-        step, _, _, _, energy = state
+    def going(state: _State[T]) -> Array:
+        step, *_, energy = state
         return (energy > eps**2 * start).any() & (step < 2 * size + 10)
 
-    def body(state: tuple) -> tuple:
+    def body(state: _State[T]) -> _State[T]:
         step, x, r, p, energy = state
         product = hessian(p)
         curvature = inner(p, product, like)

@@ -100,7 +100,10 @@ class AbstractDiagonal(AbstractDistribution[Statistics]):
         change = eta.first**2 - here.first**2
         return self.variances() + (eta.second - here.second) - change
 
-    def _stepped(self, slope: Statistics, size: Float[Array, ""]):
+    def _stepped(
+        self, slope: Statistics, size: Float[Array, ""]
+    ) -> tuple[Vector, Vector]:
+        """The new mean, and the new precisions."""
         precision = 1 / self.variances() + 2 * size * slope.second
         return self.location() - size * slope.first / precision, precision
 

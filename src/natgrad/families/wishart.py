@@ -2,6 +2,7 @@
 
 import abc
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -126,8 +127,8 @@ class AbstractWishart(AbstractDistribution[Statistics]):
         def residual(log_excess: Scalar) -> Scalar:
             return jnp.log(_deficit(jnp.exp(log_excess), size)) - jnp.log(target)
 
-        def solve(residual, start):
-            def body(state):
+        def solve(residual: Callable[[Scalar], Scalar], start: Scalar) -> Scalar:
+            def body(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
                 step, x, _ = state
                 value, slope = jax.jvp(residual, (x,), (jnp.ones_like(x),))
                 return step + 1, x - value / slope, jnp.abs(value / slope).max()
@@ -137,7 +138,7 @@ class AbstractWishart(AbstractDistribution[Statistics]):
             first = (jnp.zeros((), int), start, jnp.ones((), start.dtype))
             return lax.while_loop(going, body, first)[1]
 
-        def tangent_solve(linear, right):
+        def tangent_solve(linear: Callable[[Scalar], Scalar], right: Scalar) -> Scalar:
             return right / linear(jnp.ones_like(right))
 
         return jnp.exp(lax.custom_root(residual, start, solve, tangent_solve))

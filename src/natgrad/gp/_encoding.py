@@ -3,6 +3,7 @@
 import collections.abc
 import dataclasses
 import functools
+import inspect
 import json
 import types
 import typing
@@ -30,19 +31,29 @@ MAX_PARTS = 1024
 Arrays = dict[str, np.ndarray]
 Document = dict[str, Any]
 
-OWN: dict[str, Any] = {
-    f"{module.__name__.rpartition('.')[2]}.{name}": getattr(module, name)
-    for module, names in {
-        kernels: "Matern12 Matern32 Matern52 RBF RationalQuadratic Periodic Linear "
-        "Polynomial Constant Sum Product OnInputs Separate",
-        likelihoods: "Gaussian HeteroskedasticGaussian StudentT Gamma Beta Bernoulli "
-        "Ordinal FixedEdges LearnedEdges Poisson NegativeBinomial RobustMax Softmax",
-        means: "Zero Constant Linear",
-        gaussian: "Moments Canonical",
-        linalg: "Full Sqrt Log",
-    }.items()
-    for name in names.split()
-} | {"SparseGP": SparseGP}
+# Classes that hold code, and what to write instead.
+_ADVICE = {
+    AbstractForeign: "a natgrad.gp.kernels.AbstractKernel",
+    likelihoods.FromDistribution: "a natgrad.gp.likelihoods.AbstractQuadrature",
+}
+
+
+def _is_saved(kind: object) -> bool:
+    return (
+        isinstance(kind, type)
+        and issubclass(kind, eqx.Module)
+        and not kind.__name__.startswith("Abstract")
+        and not issubclass(kind, tuple(_ADVICE))
+    )
+
+
+# A class is registered by its public name: files name it by module and class.
+OWN: dict[str, type[eqx.Module]] = {"SparseGP": SparseGP} | {
+    f"{module.__name__.rpartition('.')[2]}.{name}": kind
+    for module in (kernels, likelihoods, means, gaussian, linalg)
+    for name, kind in vars(module).items()
+    if _is_saved(kind)
+}
 _NAMES = {kind: name for name, kind in OWN.items()}
 
 # Numbers that set how much is computed, and that no constructor bounds.
@@ -51,11 +62,6 @@ _RANGES = {
     "draws": range(2, 2**16 + 1, 2),  # half of them mirror the other half
     "degree": range(1, 2**10 + 1),
     "seed": range(2**63),
-}
-
-_ADVICE = {
-    AbstractForeign: "a natgrad.gp.kernels.AbstractKernel",
-    likelihoods.FromDistribution: "a natgrad.gp.likelihoods.AbstractQuadrature",
 }
 
 
@@ -142,17 +148,17 @@ def restored(
     if not isinstance(model, SparseGP):
         raise InputError(f"it holds a {type(model).__name__}; it should be a SparseGP")
     if arrays:
-        raise InputError(f"it has arrays of no use: {shown(sorted(arrays))}")
-    _check_columns(model.kernel, "model.kernel", model.inducing.shape[1])
+        raise InputError(f"it has unexpected arrays: {shown(sorted(arrays))}")
     size, latents = len(model.inducing), model.likelihood.latents
     try:
+        jax.eval_shape(model.kernel, model.inducing, model.inducing)
         shape = jax.eval_shape(model.mean, model.inducing).shape
         is_sound = _is_sound(model.posterior)
     except Exception as error:  # of arrays that do not fit, or of a user's own class
         raise InputError(f"its model does not fit together: {brief(error)}") from error
     if shape not in ((size,), (latents, size)):
         raise InputError(
-            f"model.mean is of shape {list(shape)} at {size} rows, beside "
+            f"model.mean is of shape {list(shape)} at {size} rows; the likelihood has "
             f"{latents or 'one'} latent function(s)"
         )
     if not is_sound:
@@ -214,12 +220,10 @@ def _module(node: dict[str, Any], where: str, source: Source) -> eqx.Module:
                 f"{shown(at)} is {shown(node[field.name])}; {name} does not take that"
             )
     try:
-        if kind in _NAMES:
-            _check_values(kind, values)
         module = object.__new__(kind)
         for field_name, value in values.items():
             object.__setattr__(module, field_name, value)
-        if kind not in _NAMES:
+        if kind not in _NAMES or not _check_values(kind, values):
             for base in kind.__mro__:
                 if "__check_init__" in vars(base):
                     vars(base)["__check_init__"](module)
@@ -228,15 +232,18 @@ def _module(node: dict[str, Any], where: str, source: Source) -> eqx.Module:
     return module
 
 
-def _check_values(kind: type[eqx.Module], values: dict[str, Any]) -> None:
-    """Raises unless a constructor takes these fields, and makes the same of them."""
+def _check_values(kind: type[eqx.Module], values: dict[str, Any]) -> bool:
+    """Raises unless a constructor takes these fields, and makes the same of them.
+
+    False if its arguments are not its fields, so that only `__check_init__` can tell.
+    """
     for name, numbers in _RANGES.items():
         if name in values and values[name] not in numbers:
             raise InputError(f"{name} is {values[name]}; it should be in {numbers}")
-    given = dict(_given(*item) for item in values.items())
-    if kind is likelihoods.LearnedEdges:
-        kind(np.cumsum(np.append(given["first"], given["gaps"])))
-        return
+    arguments = inspect.signature(kind).parameters
+    given = dict(_given(*item, arguments) for item in values.items())
+    if not given.keys() <= arguments.keys():
+        return False
     made = kind(**given)
     for name, value in values.items():
         if isinstance(value, jax.Array):
@@ -246,31 +253,15 @@ def _check_values(kind: type[eqx.Module], values: dict[str, Any]) -> None:
                     f"{name} is of {value.dtype} and shape {list(value.shape)}; it "
                     f"should be of {other.dtype} and {list(other.shape)}"
                 )
+    return True
 
 
-def _given(name: str, value: Any) -> tuple[str, Any]:
-    """A field as the user gives it: not as its logarithm."""
-    if not name.startswith("log_") or not isinstance(value, jax.Array):
+def _given(name: str, value: Any, arguments: Mapping[str, Any]) -> tuple[str, Any]:
+    """A field as the constructor takes it, which may not be as its logarithm."""
+    if name in arguments or not name.startswith("log_"):
         return name, value
-    with np.errstate(over="ignore", under="ignore"):  # the constructor will say it
+    with np.errstate(over="ignore", under="ignore"):  # the constructor will refuse it
         return name.removeprefix("log_"), np.exp(np.asarray(value))
-
-
-def _check_columns(kernel: Any, where: str, width: int) -> None:
-    """Raises unless every list of a kernel has a number for each column it sees."""
-    if isinstance(kernel, kernels.OnInputs):
-        if max(kernel.columns) >= width:
-            raise InputError(f"{where} sees columns {shown(kernel.columns)} of {width}")
-        width = len(kernel.columns)
-    for field in dataclasses.fields(kernel):
-        at, value = f"{where}.{field.name}", getattr(kernel, field.name)
-        for part in value if isinstance(value, tuple) else (value,):
-            if isinstance(part, kernels.AbstractKernel):
-                _check_columns(part, at, width)
-            elif type(kernel) in _NAMES and np.shape(part) not in ((), (width,)):
-                raise InputError(
-                    f"{at} has shape {list(np.shape(part))}, and sees {width} columns"
-                )
 
 
 def _is_plain(value: Any) -> bool:

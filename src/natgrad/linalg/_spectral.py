@@ -14,7 +14,7 @@ of two. The second derivative takes M steps of M² each; nothing in the library 
 import functools
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -106,7 +106,9 @@ def _derivative(x: Matrix, change: Matrix, *, f: _Function) -> Matrix:
     return _out_of_basis(weight * _in_basis(change, basis), basis)
 
 
-def _derivative_jvp(primals, tangents, *, f: _Function):
+def _derivative_jvp(
+    primals: tuple[Any, ...], tangents: tuple[Any, ...], *, f: _Function
+) -> tuple[Array, Array]:
     (x, change), (dx, dchange) = primals, tangents
     out, tangent = _derivative_p.bind(x, change, f=f), None
     if not isinstance(dchange, ad.Zero):
@@ -117,21 +119,25 @@ def _derivative_jvp(primals, tangents, *, f: _Function):
     return out, jnp.zeros_like(out) if tangent is None else tangent
 
 
-def _derivative_transpose(cotangent, x, change, *, f: _Function):
+def _derivative_transpose(
+    cotangent: Any, x: Array, change: Any, *, f: _Function
+) -> tuple[None, Any]:
     # The derivative at a symmetric matrix is its own transpose.
     if isinstance(cotangent, ad.Zero):
         return None, ad.Zero(change.aval)
     return None, _derivative_p.bind(x, cotangent, f=f)
 
 
-def _derivative_batch(arguments, axes, *, f: _Function):
+def _derivative_batch(
+    arguments: tuple[Array, ...], axes: tuple[int | None, ...], *, f: _Function
+) -> tuple[Array, int]:
     size = next(
         a.shape[axis]
         for a, axis in zip(arguments, axes, strict=True)
         if axis is not None
     )
 
-    def lead(argument, axis):
+    def lead(argument: Array, axis: int | None) -> Array:
         if axis is None:
             return jnp.broadcast_to(argument, (size, *argument.shape))
         return jnp.moveaxis(argument, axis, 0)
@@ -157,7 +163,7 @@ def _matrix_function(f: _Function) -> Callable[[Matrix], Matrix]:
         return (basis * f.value(w)[..., None, :]) @ jnp.swapaxes(basis, -1, -2)
 
     @function.defjvp
-    def _(primals, tangents):
+    def _(primals: tuple[Matrix], tangents: tuple[Matrix]) -> tuple[Matrix, Matrix]:
         (x,), (dx,) = primals, tangents
         return function(x), _derivative_p.bind(x, dx, f=f)
 

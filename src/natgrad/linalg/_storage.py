@@ -1,7 +1,7 @@
 """Positive definite matrices in coordinates: Full, Sqrt, Log."""
 
 import abc
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -34,6 +34,9 @@ from natgrad.linalg._triangular import (
 )
 
 
+S = TypeVar("S", bound="AbstractPositiveDefinite")
+
+
 def cholesky(matrix: Matrix) -> Matrix:
     """The Cholesky factor of a symmetric matrix, NaN where there is none.
 
@@ -54,14 +57,14 @@ class AbstractPositiveDefinite(eqx.Module):
         """The matrix itself."""
 
     @abc.abstractmethod
-    def at(self, matrix: Matrix) -> "AbstractPositiveDefinite":
+    def at(self: S, matrix: Matrix) -> S:
         """Another matrix, in the coordinates of `self`."""
 
-    def at_factor(self, factor: Matrix) -> "AbstractPositiveDefinite":
+    def at_factor(self: S, factor: Matrix) -> S:
         """The matrix with a lower triangular factor, in the coordinates of `self`."""
         return self.at(factor @ factor.mT)
 
-    def moved(self, change: Matrix) -> "AbstractPositiveDefinite":
+    def moved(self: S, change: Matrix) -> S:
         """M + change, in the coordinates of `self`."""
         return self.at(self.matrix() + change)
 
@@ -117,16 +120,16 @@ class AbstractPositiveDefinite(eqx.Module):
         """F X of a lower triangular matrix X."""
         return self.factor() @ lower
 
-    def tangent(self, change: Matrix) -> Any:
+    def tangent(self: S, change: Matrix) -> S:
         """How the coordinates move when M moves by `change`, a symmetric matrix."""
         return jax.jvp(self.at, (self.matrix(),), (change,))[1]
 
-    def raised(self, slope: Matrix) -> Any:
+    def raised(self: S, slope: Matrix) -> S:
         """How the coordinates move when M moves by M · slope · M."""
         matrix = self.matrix()
         return self.tangent(symmetric(matrix @ slope @ matrix))
 
-    def riemannian(self, grad: Any, u: Vector, v: Vector) -> Any:
+    def riemannian(self: S, grad: Any, u: Vector, v: Vector) -> S:
         """How the coordinates move when M moves by M (∂L/∂M) M + (u vᵀ + v uᵀ)/2."""
         matrix = self.matrix()
         middle = matrix @ self.slope(grad) @ matrix

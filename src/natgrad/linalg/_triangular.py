@@ -1,7 +1,6 @@
 """Products and factors of matrices, written for what a CPU does fast."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -60,17 +59,17 @@ def transposed(matrix: Matrix) -> Matrix:
 
 
 @sequential_vmap
-def _factor(matrix: Any) -> Any:
+def _factor(matrix: Array) -> Array:
     return lax.linalg.cholesky(matrix, symmetrize_input=False)
 
 
 @sequential_vmap
-def _solution(lower: Any, columns: Any) -> Any:
+def _solution(lower: Array, columns: Array) -> Array:
     return solve_triangular(lower, columns, lower=True)
 
 
 @sequential_vmap
-def _solution_transposed(lower: Any, columns: Any) -> Any:
+def _solution_transposed(lower: Array, columns: Array) -> Array:
     return solve_triangular(lower, columns, lower=True, trans=1)
 
 
@@ -218,7 +217,7 @@ def _inverse_of_leaf(matrix: Matrix) -> Matrix:
 
 
 @sequential_vmap
-def _inverse_of_one(matrix: Any) -> Any:
+def _inverse_of_one(matrix: Array) -> Array:
     # LAPACK reads columns. Of a symmetric matrix they are the rows, which are there;
     # asked for columns, XLA would compute the matrix itself in that order.
     root = _factor(matrix.mT)
@@ -255,7 +254,7 @@ def upper_apply(lower: Matrix, columns: Shared) -> Columns:
 
 
 @upper_apply.defjvp
-def _(primals, tangents):
+def _(primals: tuple[Matrix, Shared], tangents: tuple[Matrix, Shared]):
     tangent = tangent_by(_upper_apply_tangent, _upper_apply_slopes, primals, tangents)
     return upper_apply(*primals), tangent
 
@@ -295,7 +294,7 @@ def quadratic_form(matrix: Matrix, columns: Shared) -> Float[Array, "*batch K"]:
 
 
 @quadratic_form.defjvp
-def _(primals, tangents):
+def _(primals: tuple[Matrix, Shared], tangents: tuple[Matrix, Shared]):
     matrix, columns = primals
     product = matrix @ columns
     value = (jnp.broadcast_to(columns, product.shape) * product).sum(-2)

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.nn import log_sigmoid, softplus
 from jax.scipy.special import betainc, gammaincc, gammaln
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -95,6 +96,10 @@ class LearnedEdges(AbstractEdges):
     def __init__(self, edges: Any):
         edges = as_floats(_increasing(edges))
         self.first, self.log_gaps = edges[0], jnp.log(jnp.diff(edges))
+
+    def __check_init__(self):
+        if not isinstance(self.first, Tracer):
+            _increasing(self.values())
 
     def values(self) -> Float[Array, " E"]:
         gaps = jnp.exp(self.log_gaps)

@@ -1,0 +1,19 @@
+"""Kernels: k(x, z) of two sets of points, and their algebra."""
+
+from natgrad.gp.kernels._base import (
+    AbstractKernel as AbstractKernel,
+    AbstractStationary as AbstractStationary,
+    Constant as Constant,
+    Product as Product,
+    Sum as Sum,
+)
+from natgrad.gp.kernels._composite import OnInputs as OnInputs, Separate as Separate
+from natgrad.gp.kernels._products import Linear as Linear, Polynomial as Polynomial
+from natgrad.gp.kernels._stationary import (
+    RBF as RBF,
+    Matern12 as Matern12,
+    Matern32 as Matern32,
+    Matern52 as Matern52,
+    Periodic as Periodic,
+    RationalQuadratic as RationalQuadratic,
+)
