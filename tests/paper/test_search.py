@@ -8,7 +8,7 @@ import pytest
 import natgrad
 from natgrad.families import gaussian
 from natgrad.linalg import Full, Log, Sqrt
-from natgrad.reproduce.search import lbfgs, line_search
+from paper.search import lbfgs, line_search
 
 
 RNG = np.random.default_rng(0)
