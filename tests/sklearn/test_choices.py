@@ -17,7 +17,7 @@ from natgrad.train._history import History, Record
 from natgrad.train._loop import Fitted
 
 
-pytestmark = pytest.mark.filterwarnings("ignore:the evidence bound still")
+pytestmark = pytest.mark.filterwarnings("ignore:the ELBO still")
 
 
 def table(rows, seed=0):
