@@ -85,9 +85,7 @@ def test_one_that_is_not_the_known_file_must_have_its_marks(tmp_path, monkeypatc
         datasets.load("yacht")
     nulls = arrow.array([None, *range(1, 308)], arrow.float64())
     pyarrow.parquet.write_table(yacht().set_column(2, "x2", nulls), path)
-    with pytest.raises(
-        InputError, match="yacht.parquet: column 'x2' has unexp"
-    ):
+    with pytest.raises(InputError, match="yacht.parquet: column 'x2' has unexp"):
         datasets.load("yacht")
     path.write_bytes(b"PAR1 and no more")
     with pytest.raises(InputError, match="cannot be read"):
