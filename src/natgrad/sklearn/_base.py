@@ -136,13 +136,9 @@ class BaseGP(BaseEstimator):
         total = float(weight.sum())
         if len(y) <= FEW:
             X, y, weight = counted(X, y, weight)
-        self._set_input_units(X, *centre_and_deviation(X, weight))
-        candidates = self._candidates(y, weight)
-        targets = candidates[0]
-        self.y_mean_, self.y_scale_ = targets.centre, targets.scale
-        x, y = self._scaled(X), self._standard(y)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        rows = Batch(x, y, weight)
+        centre, deviation = centre_and_deviation(X, weight)
+        candidates, rows, seed = self._scale(centre, deviation, X, y, weight)
+        y = rows.y
         fitted = training.trained(self, rows, candidates, seed, **options)
         self._keep(fitted, total, time.monotonic() - began)
         if isinstance(self.model_.likelihood, few_rows.NOISY):
@@ -157,6 +153,25 @@ class BaseGP(BaseEstimator):
             if doubt is not None:
                 warnings.warn(doubt, InputWarning, stacklevel=4)
         return self
+
+    def _scale(
+        self,
+        centre: np.ndarray,
+        deviation: np.ndarray,
+        x: np.ndarray,
+        y: np.ndarray,
+        weight: np.ndarray,
+    ) -> tuple[list[Targets], Batch, int]:
+        """Sets the units; the candidates, the rows in these units, and a seed."""
+        scale = input_scales(x, deviation)
+        if not is_convertible(self.kernel):  # it sees the inputs as they are
+            is_fixed = is_constant(scale)
+            centre, scale = np.where(is_fixed, (centre, scale), [[0.0], [1.0]])
+        self.x_mean_, self.x_scale_ = centre, scale
+        candidates = self._candidates(y, weight)
+        self.y_mean_, self.y_scale_ = candidates[0].centre, candidates[0].scale
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        return candidates, Batch(self._scaled(x), self._standard(y), weight), seed
 
     @in_double
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
@@ -238,16 +253,6 @@ class BaseGP(BaseEstimator):
         return {"dtype": np.float64, "y_numeric": True}
 
     # Prediction
-
-    def _set_input_units(
-        self, x: np.ndarray, centre: np.ndarray, deviation: np.ndarray
-    ) -> None:
-        """Scales inputs, unless the kernel is one that natgrad cannot convert."""
-        scale = input_scales(x, deviation)
-        if not is_convertible(self.kernel):
-            is_fixed = is_constant(scale)
-            centre, scale = np.where(is_fixed, (centre, scale), [[0.0], [1.0]])
-        self.x_mean_, self.x_scale_ = centre, scale
 
     def _scaled(self, x: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore"):
