@@ -22,7 +22,7 @@ def ended(table: Any) -> Any:
 def is_stable(run: Any) -> bool:
     """Whether all losses were finite, and the bound ended about as high as it ever was.
 
-    That is above where it began, and within half a nat per row of the highest look.
+    That is above where it began, and within half a nat per row of its highest.
     """
     bound = run.sort_values("iteration").bound
     is_kept = bound.iloc[-1] > max(bound.iloc[0], bound.max() - 0.5)
@@ -73,15 +73,15 @@ def with_stable_rates(table: Any) -> Any:
     return table[~is_searched | (table.rate == rate)]
 
 
-def named(table: Any, are_rates_told: bool = False) -> Any:
+def named(table: Any, with_rates: bool = False) -> Any:
     """With a column `label`: what a curve is called."""
 
     def label(method: str, is_joint: bool, rate: float) -> str:
         if method == "natgrad":
             return "natgrad's default"
-        told = f" {rate:g}" if are_rates_told else ""
-        beside = " + Adam" if is_joint and method in ("NGD", "guarded") else ""
-        return f"{method}{beside}{told}"
+        at_rate = f" {rate:g}" if with_rates else ""
+        second = " + Adam" if is_joint and method in ("NGD", "guarded") else ""
+        return f"{method}{second}{at_rate}"
 
     columns = (table.method, table.is_joint, table.rate)
     return table.assign(label=[label(*row) for row in zip(*columns, strict=True)])

@@ -20,8 +20,8 @@ STEPS, SPLITS = 5000, 5
 
 
 def configs(is_quick: bool, store: Store) -> Iterator[Config]:
-    for told in runs("fig3", False, is_quick, store):
-        yield told.config()
+    for spec in runs("fig3", False, is_quick, store):
+        yield spec.config()
 
 
 def runs(figure: str, is_joint: bool, is_quick: bool, store: Store) -> Iterator[Run]:
@@ -34,12 +34,12 @@ def runs(figure: str, is_joint: bool, is_quick: bool, store: Store) -> Iterator[
     ]
     for base in bases:
         for split in range(splits):
-            # The paper does not say at which rate Adam goes beside the natural step.
-            beside = base.but(split=split, rate=0.01 if is_joint else None)
-            yield beside.with_schedule(*SCHEDULE)
-            yield beside.but(method="guarded")
+            # The paper does not give Adam's rate next to the natural step.
+            paired = base.but(split=split, rate=0.01 if is_joint else None)
+            yield paired.with_schedule(*SCHEDULE)
+            yield paired.but(method="guarded")
             if is_joint:
-                yield beside.but(method="natgrad", rate=None)
+                yield paired.but(method="natgrad", rate=None)
         if not is_joint:
             # What if γ had to be small for long? It is not drawn.
             yield base.with_schedule(*SLOW).but(method="NGD slow")

@@ -14,8 +14,8 @@ from paper.store import Config, Store
 
 
 def configs(is_quick: bool, store: Store) -> Iterator[Config]:
-    for told in fig3.runs("fig4", True, is_quick, store):
-        yield told.config()
+    for spec in fig3.runs("fig4", True, is_quick, store):
+        yield spec.config()
 
 
 def draw(table: Any, folder: Path) -> list[Path]:

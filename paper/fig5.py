@@ -24,15 +24,15 @@ def configs(is_quick: bool, store: Store) -> Iterator[Config]:
         yield base.but(method="natgrad", rate=None).config()
         for rate in RATES:
             yield base.but(rate=rate).config()
-        # The paper does not say at which rate Adam goes beside the natural step.
+        # The paper does not give Adam's rate next to the natural step.
         for rate in RATES[1:]:
-            beside = base.but(rate=rate)
-            yield beside.with_schedule(*SCHEDULE).config()
-            yield beside.but(method="guarded").config()
+            paired = base.but(rate=rate)
+            yield paired.with_schedule(*SCHEDULE).config()
+            yield paired.but(method="guarded").config()
 
 
 def draw(table: Any, folder: Path) -> list[Path]:
-    shown = curves.named(table, are_rates_told=True)
+    shown = curves.named(table, with_rates=True)
     columns = {f"naval, {name}": shown.likelihood == name for name in LIKELIHOODS}
     columns = {title: rows for title, rows in columns.items() if rows.any()}
     rows = [("test", "iteration"), ("bound", "seconds")]

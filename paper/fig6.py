@@ -37,7 +37,7 @@ def configs(is_quick: bool, store: Store) -> Iterator[Config]:
 
 
 def draw(table: Any, folder: Path) -> list[Path]:
-    shown = curves.named(table, are_rates_told=True)
+    shown = curves.named(table, with_rates=True)
     titles = {"year_head": "year, a fragment", "flights_nyc2013": "flights, NYC 2013"}
     columns = {titles.get(name, name): shown.data == name for name in SPLITS}
     columns = {title: rows for title, rows in columns.items() if rows.any()}

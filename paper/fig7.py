@@ -18,10 +18,10 @@ LIMIT = 500
 
 
 def configs(is_quick: bool, store: Store) -> Iterator[Config]:
-    """Five runs; quick, on few images, as all of them take a minute to look at."""
+    """Five runs; quick, on few images, as evaluating all of them takes a minute."""
     limit = {"limit": LIMIT} if is_quick else {}
-    for told in _runs(is_quick):
-        yield told.config() | limit
+    for spec in _runs(is_quick):
+        yield spec.config() | limit
 
 
 def _runs(is_quick: bool) -> Iterator[Run]:
@@ -40,7 +40,7 @@ def _runs(is_quick: bool) -> Iterator[Run]:
 
 
 def draw(table: Any, folder: Path) -> list[Path]:
-    shown = curves.named(table, are_rates_told=True)
+    shown = curves.named(table, with_rates=True)
     rows = [("test", "iteration"), ("error", "iteration"), ("bound", "seconds")]
     columns = {"mnist, robust-max": np.ones(len(shown), bool)}
     return [curves.draw(shown, columns, rows, folder / "fig7.png", room=1.6)]

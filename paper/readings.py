@@ -26,8 +26,8 @@ BESIDE = 0.1
 
 
 def configs(is_quick: bool, store: Store) -> Iterator[Config]:
-    for told in (*unwhitened(is_quick), *beside(is_quick)):
-        yield told.config()
+    for spec in (*unwhitened(is_quick), *beside(is_quick)):
+        yield spec.config()
 
 
 def unwhitened(is_quick: bool) -> Iterator[Run]:
@@ -51,9 +51,9 @@ def beside(is_quick: bool) -> Iterator[Run]:
 
 
 def run(config: Config) -> Columns:
-    told = Run(**config)
-    made = problem(told.data, told.likelihood, told.split)
-    if told.figure == "unwhitened":
+    spec = Run(**config)
+    made = problem(spec.data, spec.likelihood, spec.split)
+    if spec.figure == "unwhitened":
         whitened, size = made.model, len(made.model.inducing)
         model = gp.SparseGP(
             whitened.kernel,
@@ -63,7 +63,7 @@ def run(config: Config) -> Columns:
             is_whitened=False,
         )
         made = made._replace(model=model)
-    return trace(made, rule_of(told, len(made.data.y)), told)
+    return trace(made, rule_of(spec, len(made.data.y)), spec)
 
 
 def draw(table: Any, folder: Path) -> list[Path]:

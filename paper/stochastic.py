@@ -30,7 +30,7 @@ class Run:
     `method` is NGD, guarded, Adam, GD, or natgrad, which is what `gp.fit` does if
     nothing is set. `rate` is that of Adam or GD: of all parameters, or of those that
     the natural step does not move. `gamma_first`, `gamma_last` and `gamma_steps` are
-    the paper's schedule for the natural step. It is looked at `checks` times, evenly
+    the paper's schedule for the natural step. It is evaluated `checks` times, evenly
     spaced in the logarithm of the iteration.
     """
 
@@ -64,54 +64,54 @@ class Run:
 def run(config: Config) -> Columns:
     """The bound of the training rows and the density of the test rows, on the way.
 
-    A quick form may say beside its `Run` that it has a `limit` of rows.
+    A quick form may have a `limit` of rows besides its `Run`.
     """
-    told = Run(**{name: config[name] for name in config if name != "limit"})
-    made = problem(told.data, told.likelihood, told.split, config.get("limit"))
-    return trace(made, rule_of(told, len(made.data.y)), told)
+    spec = Run(**{name: config[name] for name in config if name != "limit"})
+    made = problem(spec.data, spec.likelihood, spec.split, config.get("limit"))
+    return trace(made, rule_of(spec, len(made.data.y)), spec)
 
 
-def rule_of(told: Run, total: int) -> Rule:
+def rule_of(spec: Run, total: int) -> Rule:
     """What a step of the method does."""
-    if told.method == "natgrad":
-        return default_rule(total, min(1.0, told.rows / total))
-    natural = _natural(told, total)
+    if spec.method == "natgrad":
+        return default_rule(total, min(1.0, spec.rows / total))
+    natural = _natural(spec, total)
     if natural is None:
-        optimizer = {"GD": optax.sgd, "Adam": optax.adam}[told.method](told.rate or 0.0)
-        if told.is_joint:
+        optimizer = {"GD": optax.sgd, "Adam": optax.adam}[spec.method](spec.rate or 0.0)
+        if spec.is_joint:
             return in_turn(
                 lambda model, batch: -gp.elbo(model, batch, total), optimizer
             )
         return gp.fixed_hyperparameters(optimizer, total)
-    if not told.is_joint:
+    if not spec.is_joint:
         return gp.fixed_hyperparameters(natural, total)
-    return gp.alternating(natural, optax.adam(told.rate or 0.0), total)
+    return gp.alternating(natural, optax.adam(spec.rate or 0.0), total)
 
 
-def _natural(told: Run, total: int) -> optax.GradientTransformation | None:
-    if told.method == "guarded":
-        return natgrad.guarded_ngd(min(1.0, told.rows / total))
-    if not told.method.startswith("NGD"):
+def _natural(spec: Run, total: int) -> optax.GradientTransformation | None:
+    if spec.method == "guarded":
+        return natgrad.guarded_ngd(min(1.0, spec.rows / total))
+    if not spec.method.startswith("NGD"):
         return None
-    assert told.gamma_first and told.gamma_last and told.gamma_steps
-    schedule = natgrad.log_linear(told.gamma_first, told.gamma_last, told.gamma_steps)
+    assert spec.gamma_first and spec.gamma_last and spec.gamma_steps
+    schedule = natgrad.log_linear(spec.gamma_first, spec.gamma_last, spec.gamma_steps)
     # A step of size γ in natural parameters, the paper's choice for NGD.
     return natgrad.mirror_descent(schedule)
 
 
-def checks(told: Run) -> list[int]:
-    return sorted({round(float(at)) for at in np.geomspace(1, told.steps, told.checks)})
+def checks(spec: Run) -> list[int]:
+    return sorted({round(float(at)) for at in np.geomspace(1, spec.steps, spec.checks)})
 
 
-def trace(made: Problem, rule: Rule, told: Run) -> Columns:
-    """Takes the steps, and looks at some of them; looking is not timed.
+def trace(made: Problem, rule: Rule, spec: Run) -> Columns:
+    """Takes the steps, and evaluates the model after some; evaluation is not timed.
 
     Seconds are those of the processor, so that others at work do not count, and without
-    what it takes to begin anew after each look.
+    what it takes to restart after each evaluation.
     """
     model, data, test = made
-    table = Arrays((data.x, data.y), told.rows, told.split)
-    places = jnp.asarray(table.places(0, told.steps))
+    table = Arrays((data.x, data.y), spec.rows, spec.split)
+    places = jnp.asarray(table.places(0, spec.steps))
     state = rule.init(model), first_plan() if rule.is_annealed else None
     seconds, wrong, begin = 0.0, 0, 0
     columns: Columns = {}
@@ -125,7 +125,7 @@ def trace(made: Problem, rule: Rule, told: Run) -> Columns:
 
     advance(0, 2)  # compiled, and its memory touched, before the clock runs
     to_begin = float(np.median([advance(0, 0)[0] for _ in range(5)]))
-    for end in (0, *checks(told)):
+    for end in (0, *checks(spec)):
         took, (model, state, new) = advance(begin, end)
         seconds += max(0.0, took - to_begin) if end else 0.0
         begin, wrong = end, wrong + int(new)

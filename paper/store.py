@@ -1,4 +1,4 @@
-"""Results of runs, kept by what they are the results of."""
+"""Results of runs, stored under the hash of their configuration."""
 
 import contextlib
 import hashlib
@@ -18,10 +18,10 @@ Columns = dict[str, list[Any]]
 
 
 class Store:
-    """The finished runs of a figure: one Parquet file, in rows of all that is known.
+    """The finished runs of a figure, in one Parquet file.
 
-    A run is known by the hash of its configuration, and is not made again if it is
-    there; whatever changes in its configuration makes it another.
+    A run is identified by the hash of its configuration, and is not made twice. Any
+    change of the configuration makes another run.
     """
 
     def __init__(self, path: str | os.PathLike[str]):
@@ -36,7 +36,7 @@ class Store:
         return [config for config in configs if key(config) not in there]
 
     def of(self, configs: Iterable[Config]) -> Any:
-        """The rows of some runs, as far as they are there."""
+        """The rows of some runs, without those that are missing."""
         wanted = {key(config) for config in configs}
         return self.table[self.table.run.isin(wanted)]
 
@@ -97,7 +97,7 @@ def key(config: Config) -> str:
 
 
 def versions() -> str:
-    """Of what a result may depend on."""
+    """The versions of what a result may depend on."""
     names = ("natgrad", "jax", "optax", "numpy", "scipy")
     found = {name: metadata.version(name) for name in names}
     all_of_them = {"python": platform.python_version(), **found}

@@ -1,4 +1,4 @@
-"""How the figures look: one colour for a method everywhere, labels beside the lines."""
+"""The style of the figures: one colour for each method, labels next to the lines."""
 
 import contextlib
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 
-# Okabe and Ito's colours, which can be told apart without colour vision.
+# Okabe and Ito's colours, which any kind of colour vision can tell apart.
 COLOURS = {
     "NGD": "#0072b2",
     "guarded": "#009e73",

@@ -48,8 +48,8 @@ def run(config: Config) -> Columns:
         "direction": direction,
         "inverse": inverse,
     }[config["what"]]
-    told = {name: value for name, value in config.items() if name != "what"}
-    return {"value": [float(made(*told.values()))]}
+    rest = {name: value for name, value in config.items() if name != "what"}
+    return {"value": [float(made(*rest.values()))]}
 
 
 def draw(table: Any, folder: Path) -> list[Path]:

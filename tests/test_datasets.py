@@ -85,7 +85,7 @@ def test_one_that_is_not_the_known_file_must_have_its_marks(tmp_path, monkeypatc
         datasets.load("yacht")
     nulls = arrow.array([None, *range(1, 308)], arrow.float64())
     pyarrow.parquet.write_table(yacht().set_column(2, "x2", nulls), path)
-    with pytest.raises(InputError, match="yacht.parquet: column 'x2' has nulls"):
+    with pytest.raises(InputError, match="yacht.parquet: column 'x2' has unexp"):
         datasets.load("yacht")
     path.write_bytes(b"PAR1 and no more")
     with pytest.raises(InputError, match="cannot be read"):
@@ -163,7 +163,7 @@ def test_an_official_split_is_by_the_order_of_rows(name, train, rows):
         found = datasets.split(name, x, x[:, 0], number)
         np.testing.assert_array_equal(found.x, x[:train])
         np.testing.assert_array_equal(found.y_test, x[train:, 0])
-    with pytest.raises(InputError, match=f"there are {train:,} rows; of {name} the"):
+    with pytest.raises(InputError, match=f"there are {train:,} rows; the first"):
         datasets.split(name, x[:train], x[:train, 0])
 
 

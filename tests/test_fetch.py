@@ -283,7 +283,7 @@ def test_a_download_that_breaks_off_leaves_nothing(server, table, monkeypatch, s
         on_uci(server, name, "\n".join(["1 2 3"] * 1000))
     server.cut = {path for path in server.pages if "json" not in path}
     said = refusal(name)
-    expected = "md5 checksum" if source == "openml" else "broke off after"
+    expected = "md5 checksum" if source == "openml" else "closed after"
     assert expected in said or "IncompleteRead" in said, said
     assert f"{KNOWN[name].sources[0]} or " in said
 
@@ -296,7 +296,7 @@ def test_a_wrong_checksum_is_refused(server, table, monkeypatch):
     )
     monkeypatch.setenv("NATGRAD_MIRROR", f"{server.address}/sets")
     said = refusal("yacht")
-    assert f"yacht.parquet has the SHA-256 {found}; it should be {'0' * 64}" in said
+    assert f"yacht.parquet: checksum mismatch: SHA-256 {found}, not {'0' * 64}" in said
 
 
 def test_a_table_without_the_marks_is_refused(server, table):
@@ -311,7 +311,7 @@ def test_a_table_without_the_marks_is_refused(server, table):
     on_openml(server, "yacht", columns | {inputs[0]: names}, nominal=(inputs[0],))
     assert "could not convert string to float: 'Delft'" in refusal("yacht")
     server.pages["/data/v1/download/42370"] = b"no ARFF"
-    assert "d/42370 is not what it should be" in refusal("yacht")
+    assert "d/42370 has unexpected contents" in refusal("yacht")
 
 
 def test_other_numbers_of_the_same_shape_and_range_are_refused(server, table):
@@ -335,7 +335,7 @@ def test_what_has_no_checksum_is_fetched_only_on_request(server):
 
 def test_an_archive_without_the_file_is_refused(server):
     address = on_uci(server, "bike", "")
-    assert f"{address} is not what it should be" in refusal("bike")
+    assert f"{address} has unexpected contents" in refusal("bike")
     path = address.removeprefix("https://archive.ics.uci.edu")
     server.pages[path] = b"<html>We have moved.</html>"
     assert "File is not a zip file" in refusal("bike")

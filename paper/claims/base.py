@@ -1,4 +1,4 @@
-"""What a claim is, and how it is told."""
+"""A claim of the paper, and how its check is worded."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

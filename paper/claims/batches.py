@@ -18,8 +18,8 @@ from paper.claims.evaluations import (
     CASES,
     at,
     at_time,
+    last,
     late,
-    look,
     share,
     starting,
 )
@@ -34,7 +34,7 @@ def fixed(tables: Tables) -> Any:
 
 
 def ahead_from(table: Any, rivals: list[Any]) -> dict[Any, int]:
-    """By case: from which look on NGD stays above all rivals, of the first 100."""
+    """By case: from where on NGD stays above all rivals, of the first 100."""
     places = {}
     for case, runs in table[table.iteration <= 100].groupby(CASES):
         wide = runs.pivot_table(index="iteration", columns="label", values="bound")
@@ -48,14 +48,14 @@ def ahead_from(table: Any, rivals: list[Any]) -> dict[Any, int]:
 def three_iterations(tables: Tables) -> Found:
     places = ahead_from(fixed(tables), ["Adam", "GD"])
     median = np.median(list(places.values()))
-    told = f"from iteration {spread(places.values(), '.0f')} on, median {median:.0f}; "
-    told += "on the first split, of Adam at smaller rates: "
+    text = f"from iteration {spread(places.values(), '.0f')} on, median {median:.0f}; "
+    text += "on the first split, of Adam at smaller rates: "
     table = tables["fig3"][tables["fig3"].split == 0]
     table = table.assign(label=table.method.where(table.method != "Adam", table.rate))
     for rate in (0.01, 0.001):
         others = ahead_from(table[table.label.isin(["NGD", rate])], [rate])
-        told += f"{rate:g} from {spread(others.values(), '.0f')} on, "
-    return found(told.rstrip(", "), median <= 4)
+        text += f"{rate:g} from {spread(others.values(), '.0f')} on, "
+    return found(text.rstrip(", "), median <= 4)
 
 
 def seconds(tables: Tables) -> Found:
@@ -63,28 +63,28 @@ def seconds(tables: Tables) -> Found:
     places = ahead_from(table, ["Adam", "GD"])
     of_ngd = table[table.label == "NGD"].set_index([*CASES, "iteration"]).seconds
     times = [of_ngd[(*case, place)] for case, place in places.items()]
-    told = f"NGD's {spread(times)} s of a CPU; the paper's are of a GPU that is not "
-    return Found(f"{told}here", NOT_TESTABLE)
+    text = f"NGD's {spread(times)} s of a CPU; the paper's are of a GPU that is not "
+    return Found(f"{text}here", NOT_TESTABLE)
 
 
 def realised(tables: Tables) -> Found:
-    table, told, is_so = fixed(tables), [], True
+    table, text, is_so = fixed(tables), [], True
     for iteration in (10, 30, 100, 1000):
         bounds = at(table, iteration)
         wins = (bounds.NGD > bounds.GD) & (bounds.Adam < bounds.NGD)
-        told.append(f"{share(wins)} at {look(table, iteration)}")
+        text.append(f"{share(wins)} at {last(table, iteration)}")
         is_so &= bool(wins.all())
-    return found(f"ahead of GD and Adam in {', '.join(told)} iterations", is_so)
+    return found(f"ahead of GD and Adam in {', '.join(text)} iterations", is_so)
 
 
 def fixed_clock(tables: Tables) -> Found:
-    table, told, is_so = fixed(tables), [], True
+    table, text, is_so = fixed(tables), [], True
     for after in (0.01, 0.03, 0.1, 0.3, 1.0):
         bounds = at_time(table, after)
         wins = (bounds.NGD > bounds.GD) & (bounds.Adam < bounds.NGD)
-        told.append(f"{share(wins)} at {after:g} s")
+        text.append(f"{share(wins)} at {after:g} s")
         is_so &= bool(wins.all()) if after >= 0.03 else True
-    return found(f"ahead of GD and Adam in {', '.join(told)}", is_so)
+    return found(f"ahead of GD and Adam in {', '.join(text)}", is_so)
 
 
 def suitable(tables: Tables) -> Found:
@@ -92,23 +92,23 @@ def suitable(tables: Tables) -> Found:
     bad = int((runs.groupby("run").not_finite.max() > 0).sum())
     bounds = at(fixed(tables), 5000)
     gap = bounds.max(axis=1) - bounds.NGD
-    told = f"{bad} of {runs.run.nunique()} runs with a step that failed; at the end "
-    return found(f"{told}{spread(gap)} nats per row below the best", bad == 0)
+    text = f"{bad} of {runs.run.nunique()} runs with a step that failed; at the end "
+    return found(f"{text}{spread(gap)} nats per row below the best", bad == 0)
 
 
 def soon_enough(tables: Tables) -> Found:
     table = tables["fig3"][tables["fig3"].split == 0]
     table = curves.named(curves.with_stable_rates(table))
-    told, is_so = [], True
+    text, is_so = [], True
     for iteration in (100, 1000):
         bounds = at(table, iteration)
         gap = (bounds["NGD slow"] - bounds[["Adam", "GD"]].max(axis=1)).droplevel(
             [1, 2]
         )
-        told.append(f"{each(gap, '+.3f')} at {look(table, iteration)}")
+        text.append(f"{each(gap, '+.3f')} at {last(table, iteration)}")
         is_so &= bool((gap < 0).all())
     what = "γ from 1e-4 to 0.1 in 5,000 iterations: bound less that of Adam or GD, "
-    return found(what + "; ".join(told), is_so)
+    return found(what + "; ".join(text), is_so)
 
 
 # Figure 4
@@ -119,37 +119,37 @@ def joint(tables: Tables) -> Any:
 
 
 def wall_clock(tables: Tables) -> Found:
-    table, told, is_so = joint(tables), [], True
+    table, text, is_so = joint(tables), [], True
     for after in (0.1, 0.3, 1.0, 3.0):
         bounds = at_time(table, after)
         ours = bounds["NGD + Adam"]
         wins = (ours > bounds.Adam) & (ours > bounds.GD)
-        told.append(f"{share(wins)} at {after:g} s")
+        text.append(f"{share(wins)} at {after:g} s")
         is_so &= bool(wins.all())
     rates = curves.stable_rates(tables["fig4"].query("split == 0 and method == 'Adam'"))
     named = ", ".join(f"{name} {rate:g}" for (name, _), rate in rates.items())
-    return found(f"ahead of both in {', '.join(told)} (Adam at {named})", is_so)
+    return found(f"ahead of both in {', '.join(text)} (Adam at {named})", is_so)
 
 
 def best_rate(tables: Tables) -> Found:
     table = tables["fig4"][tables["fig4"].split == 0]
-    bounds = late(curves.named(table, are_rates_told=True), "bound").droplevel([1, 2])
+    bounds = late(curves.named(table, with_rates=True), "bound").droplevel([1, 2])
     adams = bounds[starting(bounds, "Adam")]
     gain = bounds["NGD + Adam 0.01"] - adams.max(axis=1)
     best = adams.idxmax(axis=1)
-    told = ", ".join(f"{name} {gain[name]:+.3f} ({best[name]})" for name in gain.index)
-    return found(f"nats per row: {told}", (gain > 0).all())
+    text = ", ".join(f"{name} {gain[name]:+.3f} ({best[name]})" for name in gain.index)
+    return found(f"nats per row: {text}", (gain > 0).all())
 
 
 def same_solution(tables: Tables) -> Found:
-    told, is_so = [], True
+    text, is_so = [], True
     for name, table in (("fixed", fixed(tables)), ("joint", joint(tables))):
         bounds = late(table, "bound")
         ours = bounds["NGD" if name == "fixed" else "NGD + Adam"]
         apart = bounds[["Adam", "GD"]].sub(ours, axis=0).abs().groupby("data").median()
-        told.append(f"{name}: Adam {each(apart.Adam)}, GD {each(apart.GD)}")
+        text.append(f"{name}: Adam {each(apart.Adam)}, GD {each(apart.GD)}")
         is_so &= bool((apart < 0.05).all(axis=None))
-    return found(f"nats per row from NGD, {'; '.join(told)}", is_so)
+    return found(f"nats per row from NGD, {'; '.join(text)}", is_so)
 
 
 # Figure 5
@@ -157,31 +157,31 @@ def same_solution(tables: Tables) -> Found:
 
 def naval(likelihood: str) -> Any:
     def check(tables: Tables) -> Found:
-        table = curves.named(tables["fig5"], are_rates_told=True)
+        table = curves.named(tables["fig5"], with_rates=True)
         table = table[table.likelihood == likelihood]
         ends = late(table, "test").iloc[0]
         peaks = table.groupby("label").test.max()
         adams, ngds = starting(ends.index, "Adam"), starting(ends.index, "NGD")
-        told = "mean of the last five looks (highest): "
-        told += ", ".join(
+        text = "mean of the last five looks (highest): "
+        text += ", ".join(
             f"{label} {ends[label]:.3f} ({peaks[label]:.3f})" for label in adams + ngds
         )
         is_so = ends[ngds].max() > ends[adams].max() + 0.01
         is_so &= peaks[ngds].max() > peaks[adams].max() + 0.01
-        return found(told, is_so)
+        return found(text, is_so)
 
     return check
 
 
 def naval_at_same_rates(tables: Tables) -> Found:
-    ends = late(curves.named(tables["fig5"], are_rates_told=True), "test")
+    ends = late(curves.named(tables["fig5"], with_rates=True), "test")
     ends = ends.droplevel([0, 2])
-    told, is_so = [], True
+    text, is_so = [], True
     for rate in ("0.01", "0.001"):
         gain = ends[f"NGD + Adam {rate}"] - ends[f"Adam {rate}"]
-        told.append(f"rate {rate}: {each(gain, '+.3f')}")
+        text.append(f"rate {rate}: {each(gain, '+.3f')}")
         is_so &= bool((gain > 0).all())
-    return found("; ".join(told), is_so)
+    return found("; ".join(text), is_so)
 
 
 # Figure 6
@@ -189,18 +189,18 @@ def naval_at_same_rates(tables: Tables) -> Found:
 
 def improved(name: str) -> Any:
     def check(tables: Tables) -> Found:
-        table = curves.named(tables["fig6"], are_rates_told=True)
+        table = curves.named(tables["fig6"], with_rates=True)
         table = table[table.data == name]
-        told, is_so, gain = [], True, np.zeros(0)
+        text, is_so, gain = [], True, np.zeros(0)
         for iteration in (100, 1000, 5000):
             values = at(table, iteration, "test")
             gain = values["NGD + Adam 0.01"] - values[starting(values, "Adam")].max(
                 axis=1
             )
-            told.append(f"{spread(gain, '+.3f')} at {look(table, iteration)}")
+            text.append(f"{spread(gain, '+.3f')} at {last(table, iteration)}")
             is_so &= bool((gain > 0).all())
         what = f"test density less that of Adam 0.01 ({len(gain)} split(s)) and of 0.1 "
-        return found(f"{what}and 0.001 (the first): {', '.join(told)}", is_so)
+        return found(f"{what}and 0.001 (the first): {', '.join(text)}", is_so)
 
     return check
 
@@ -214,50 +214,50 @@ def year(tables: Tables) -> Found:
 
 
 def mnist(tables: Tables) -> Found:
-    table = curves.named(tables["fig7"], are_rates_told=True)
+    table = curves.named(tables["fig7"], with_rates=True)
     ends = curves.ended(table).set_index("label")
-    told = "; ".join(
+    text = "; ".join(
         f"{label}: {row.test:.4f}, {100 * row.error:.2f} % errors"
         for label, row in ends.iterrows()
     )
     adams = ends.test[starting(ends.index, "Adam")]
     last = int(ends.iteration.max())
-    told = f"after {last} iterations {told}"
-    return found(told, ends.test["NGD + Adam 0.01"] > adams.max())
+    text = f"after {last} iterations {text}"
+    return found(text, ends.test["NGD + Adam 0.01"] > adams.max())
 
 
 def after_a_few(tables: Tables) -> Found:
-    table = curves.named(tables["fig7"], are_rates_told=True)
+    table = curves.named(tables["fig7"], with_rates=True)
     wide = table.pivot_table(index="iteration", columns="label", values="test")
-    told, is_so = [], True
+    text, is_so = [], True
     for label in starting(wide, "Adam"):
         ahead = wide["NGD + Adam 0.01"] > wide[label]
         behind = ahead.index[~ahead.to_numpy()]
         last = int(behind.max()) if len(behind) else 0
-        told.append(f"{label}: behind up to iteration {last} of {wide.index.max()}")
+        text.append(f"{label}: behind up to iteration {last} of {wide.index.max()}")
         is_so &= last <= 100
-    return found("; ".join(told), is_so)
+    return found("; ".join(text), is_so)
 
 
 # All
 
 
 def everywhere(tables: Tables) -> Found:
-    told, is_so = [], True
+    text, is_so = [], True
     for name in ("fig3", "fig4", "fig5", "fig6", "fig7"):
         table = tables[name]
         table = table[(table.split == 0) & (table.method != "NGD slow")]
-        bounds = at(curves.named(table, are_rates_told=name != "fig3"), 300)
+        bounds = at(curves.named(table, with_rates=name != "fig3"), 300)
         if name == "fig3":
             bounds = at(fixed(tables), 300)
         ours = bounds[starting(bounds, "NGD")].max(axis=1)
         wins = ours > bounds[starting(bounds, "Adam")].max(axis=1)
         lost = sorted({data for data, _, _ in wins.index[~wins.to_numpy()]})
-        told.append(
+        text.append(
             f"{name} {share(wins)}" + (f" (not {', '.join(lost)})" if lost else "")
         )
         is_so &= bool(wins.all())
-    return found("; ".join(told), is_so)
+    return found("; ".join(text), is_so)
 
 
 CLAIMS = [

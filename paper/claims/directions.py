@@ -38,17 +38,17 @@ def conjugate(tables: Tables) -> Found:
     table = _searched(tables)
     is_case = (table.data == "energy") & (table.parameterization == "natural")
     first = table[is_case & (table.method == "NGD") & (table.iteration == 1)]
-    told = f"{len(first)} splits: gap {first.gap.max():.0e} nats after one step of "
-    told += f"{spread(first.step_size, '.6f')}"
+    text = f"{len(first)} splits: gap {first.gap.max():.0e} nats after one step of "
+    text += f"{spread(first.step_size, '.6f')}"
     is_one = np.abs(first.step_size - 1).max() < 1e-3
-    return found(told, is_one and first.gap.max() < SOLVED)
+    return found(text, is_one and first.gap.max() < SOLVED)
 
 
 def elsewhere(tables: Tables) -> Found:
     iterations = _iterations(_searched(tables))["energy"]
-    told = iterations.groupby("parameterization").median()
-    others = told.drop("natural")
-    return found(f"median iterations: {each(told, '.0f')}", others.min() > told.natural)
+    text = iterations.groupby("parameterization").median()
+    others = text.drop("natural")
+    return found(f"median iterations: {each(text, '.0f')}", others.min() > text.natural)
 
 
 def first_steps(tables: Tables) -> Found:
@@ -56,16 +56,16 @@ def first_steps(tables: Tables) -> Found:
     is_conjugate = (steps.data == "energy") & (steps.parameterization == "natural")
     first = steps[(steps.iteration == 1) & ~is_conjugate]
     sizes = first.groupby(["parameterization", "data"]).step_size.median()
-    told = f"median first size {spread(sizes)}; below 1 in {(sizes < 1).sum()} of "
-    return found(f"{told}{len(sizes)} cases", (sizes < 1).all())
+    text = f"median first size {spread(sizes)}; below 1 in {(sizes < 1).sum()} of "
+    return found(f"{text}{len(sizes)} cases", (sizes < 1).all())
 
 
 def grows_to_one(tables: Tables) -> Found:
     last = _steps(_searched(tables), "NGD").groupby("run").tail(1)
     near = (last.step_size > 0.5) & (last.step_size < 2)
-    told = f"last step before nothing is left: within a factor 2 of 1 in {near.sum()} "
-    told += f"of {len(near)} runs, median {last.step_size.median():.2f}"
-    return found(told, near.mean() >= 0.9)
+    text = f"last step before nothing is left: within a factor 2 of 1 in {near.sum()} "
+    text += f"of {len(near)} runs, median {last.step_size.median():.2f}"
+    return found(text, near.mean() >= 0.9)
 
 
 def rapid(tables: Tables) -> Found:
@@ -75,28 +75,28 @@ def rapid(tables: Tables) -> Found:
         if is_long.any():
             first = run.iteration[is_long].min()
             counts.append(run.iteration.max() - first + 1 if is_solved else np.inf)
-    told = f"iterations from the first size above 0.5 to a gap of {SOLVED:.0e} nats: "
-    told += (
+    text = f"iterations from the first size above 0.5 to a gap of {SOLVED:.0e} nats: "
+    text += (
         f"median {np.median(counts):.0f}, most {max(counts):.0f} ({len(counts)} runs)"
     )
-    return found(told, np.median(counts) <= 10)
+    return found(text, np.median(counts) <= 10)
 
 
 def faster(tables: Tables) -> Found:
     table = _searched(tables)
-    told, is_so = [], True
+    text, is_so = [], True
     for iteration in (5, 10, 50):
         keys = ["data", "parameterization", "split"]
         rows = table[table.iteration <= iteration].groupby([*keys, "method"]).tail(1)
         gaps = rows.pivot_table(index=keys, columns="method", values="gap")
         wins = (gaps.NGD < gaps.GD) & (gaps.Adam > gaps.NGD)
         lbfgs = gaps["L-BFGS"] > gaps.NGD
-        told.append(
+        text.append(
             f"after {iteration}: {wins.sum()} of {len(wins)} (L-BFGS too: "
             f"{(wins & lbfgs).sum()})"
         )
         is_so &= bool(wins.all()) if iteration > 5 else True
-    return found("ahead of GD and Adam " + "; ".join(told), is_so)
+    return found("ahead of GD and Adam " + "; ".join(text), is_so)
 
 
 def sizes_of_gd(tables: Tables) -> Found:
@@ -106,8 +106,8 @@ def sizes_of_gd(tables: Tables) -> Found:
         sizes.groupby("parameterization").max()
         / sizes.groupby("parameterization").min()
     )
-    told = f"median size, largest by smallest likelihood: {each(ratio)}"
-    return found(told, (ratio > 2).all())
+    text = f"median size, largest by smallest likelihood: {each(ratio)}"
+    return found(text, (ratio > 2).all())
 
 
 def gd_decreases(tables: Tables) -> Found:
@@ -118,10 +118,10 @@ def gd_decreases(tables: Tables) -> Found:
     names = steps.groupby("run").parameterization.first()
     falls = (late < early).groupby(names).mean()
     ratio = (late / early).groupby(names).median()
-    told = (
+    text = (
         f"late by early size, median: {each(ratio)}; falls in {100 * falls.mean():.0f}"
     )
-    return found(f"{told} % of the runs", falls.mean() > 0.5)
+    return found(f"{text} % of the runs", falls.mean() > 0.5)
 
 
 def sizes_of_adam(tables: Tables) -> Found:
@@ -140,27 +140,27 @@ def _ends(tables: Tables, method: str) -> Any:
 def adam_is_stuck(tables: Tables) -> Found:
     ends = _ends(tables, "Adam")
     ratio = ends.loc[list(UNCONSTRAINED)] / ends.loc["mean/var-sqrt"]
-    told = "gap after 50 iterations by that in mean/var-sqrt: "
-    told += "; ".join(f"{name}: {each(row)}" for name, row in ratio.iterrows())
-    return found(told, (ratio > 10).all(axis=None))
+    text = "gap after 50 iterations by that in mean/var-sqrt: "
+    text += "; ".join(f"{name}: {each(row)}" for name, row in ratio.iterrows())
+    return found(text, (ratio > 10).all(axis=None))
 
 
 def best_for_ngd(tables: Tables) -> Found:
     medians = _iterations(_searched(tables)).groupby(["parameterization", "data"])
     counts = medians.median().unstack()
-    told = "iterations until nothing is left, by set: "
-    told += "; ".join(f"{name} {spread(row, '.0f')}" for name, row in counts.iterrows())
-    return found(told, (counts.loc["natural"] <= counts.min()).all())
+    text = "iterations until nothing is left, by set: "
+    text += "; ".join(f"{name} {spread(row, '.0f')}" for name, row in counts.iterrows())
+    return found(text, (counts.loc["natural"] <= counts.min()).all())
 
 
 def best_for_ordinary(tables: Tables) -> Found:
-    told, is_so = [], True
+    text, is_so = [], True
     for method in ("GD", "Adam"):
         ends = _ends(tables, method)
         best = ends.idxmin()
-        told.append(f"{method}: {', '.join(f'{k} {v}' for k, v in best.items())}")
+        text.append(f"{method}: {', '.join(f'{k} {v}' for k, v in best.items())}")
         is_so &= bool((best == "mean/var-sqrt").all())
-    return found(f"lowest gap after 50 iterations, {'; '.join(told)}", is_so)
+    return found(f"lowest gap after 50 iterations, {'; '.join(text)}", is_so)
 
 
 CLAIMS = [

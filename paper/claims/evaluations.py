@@ -1,4 +1,4 @@
-"""Values of runs on batches at some of their looks, by case and label."""
+"""Values of runs on batches at some of their evaluations, by case and label."""
 
 from typing import Any
 
@@ -8,25 +8,25 @@ import numpy as np
 CASES = ["data", "likelihood", "split"]
 
 
-def look(table: Any, iteration: int) -> int:
-    """The last iteration up to some that all runs of a table were looked at."""
+def last(table: Any, iteration: int) -> int:
+    """The last iteration, up to a given one, at which all runs were evaluated."""
     return int(table.iteration[table.iteration <= iteration].max())
 
 
 def at(table: Any, iteration: int, value: str = "bound") -> Any:
-    """By case and label: a value at the look of an iteration."""
-    rows = table[table.iteration == look(table, iteration)]
+    """By case and label: a value at the last evaluation up to an iteration."""
+    rows = table[table.iteration == last(table, iteration)]
     return rows.pivot_table(index=CASES, columns="label", values=value)
 
 
 def late(table: Any, value: str) -> Any:
-    """By case and label: the mean of a value over the last five looks."""
+    """By case and label: the mean of a value over the last five evaluations."""
     rows = table.sort_values("iteration").groupby("run").tail(5)
     return rows.pivot_table(index=CASES, columns="label", values=value)
 
 
 def at_time(table: Any, seconds: float) -> Any:
-    """By case and label: the bound after a time, on a line between two looks."""
+    """By case and label: the bound after a time, between two evaluations."""
     rows = []
     for (*case, label), run in table.groupby([*CASES, "label"]):
         run = run.sort_values("iteration")

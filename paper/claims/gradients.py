@@ -1,4 +1,4 @@
-"""Claims on gradients: figure 1, and what is told without a figure."""
+"""Claims on gradients: figure 1, and what is text without a figure."""
 
 from typing import Any
 
@@ -18,14 +18,14 @@ def unlike(_: Tables) -> Found:
         normal = lambda v: gaussian.Moments(jnp.zeros(1), Full(jnp.array([[v]])))
         near = float(normal(0.1).kl(normal(0.2)))
         far = float(normal(1000.1).kl(normal(1000.2)))
-    told = f"KL {near:.2g} and {far:.1e}; variances 0.1 apart in both, precisions "
-    told += f"{1 / 0.1 - 1 / 0.2:.2g} and {1 / 1000.1 - 1 / 1000.2:.0e}"
-    return found(told, near > 1e6 * far)
+    text = f"KL {near:.2g} and {far:.1e}; variances 0.1 apart in both, precisions "
+    text += f"{1 / 0.1 - 1 / 0.2:.2g} and {1 / 1000.1 - 1 / 1000.2:.0e}"
+    return found(text, near > 1e6 * far)
 
 
 def _arrows(tables: Tables) -> dict[str, dict[str, tuple[float, float]]]:
     """By coordinates and direction: the cosine to the optimum, and the length by it."""
-    told: dict[str, dict[str, tuple[float, float]]] = {}
+    text: dict[str, dict[str, tuple[float, float]]] = {}
     keys = ["parameterization", "direction"]
     with jax.enable_x64(True):
         end = fig1.optimum()
@@ -36,8 +36,8 @@ def _arrows(tables: Tables) -> dict[str, dict[str, tuple[float, float]]]:
             way = np.asarray(ravel(fig1.at(name, *end))) - begin
             cosine = arrow @ way / np.linalg.norm(arrow) / np.linalg.norm(way)
             length = np.linalg.norm(arrow) / np.linalg.norm(way)
-            told.setdefault(name, {})[direction] = (float(cosine), float(length))
-    return told
+            text.setdefault(name, {})[direction] = (float(cosine), float(length))
+    return text
 
 
 def direction_of_arrows(tables: Tables) -> Found:
@@ -45,10 +45,10 @@ def direction_of_arrows(tables: Tables) -> Found:
     cosines = {
         kind: [a[kind][0] for a in arrows.values()] for kind in ("natural", "ordinary")
     }
-    told = f"cosine of the angle to the optimum in {len(arrows)} parameterizations: "
-    told += f"natural {spread(cosines['natural'])}, "
-    told += f"ordinary {spread(cosines['ordinary'])}"
-    return found(told, np.all(np.array(cosines["natural"]) > cosines["ordinary"]))
+    text = f"cosine of the angle to the optimum in {len(arrows)} parameterizations: "
+    text += f"natural {spread(cosines['natural'])}, "
+    text += f"ordinary {spread(cosines['ordinary'])}"
+    return found(text, np.all(np.array(cosines["natural"]) > cosines["ordinary"]))
 
 
 def scale_of_arrows(tables: Tables) -> Found:
@@ -57,11 +57,11 @@ def scale_of_arrows(tables: Tables) -> Found:
         kind: np.array([a[kind][1] for a in arrows.values()])
         for kind in ("natural", "ordinary")
     }
-    told = f"length by the distance to the optimum in {len(arrows)} parameterizations: "
-    told += f"natural {spread(lengths['natural'])}, "
-    told += f"ordinary {spread(lengths['ordinary'])}"
+    text = f"length by the distance to the optimum in {len(arrows)} parameterizations: "
+    text += f"natural {spread(lengths['natural'])}, "
+    text += f"ordinary {spread(lengths['ordinary'])}"
     off = {kind: np.abs(np.log(values)) for kind, values in lengths.items()}
-    return found(told, np.all(off["natural"] < off["ordinary"]))
+    return found(text, np.all(off["natural"] < off["ordinary"]))
 
 
 def paths(tables: Tables) -> Found:
@@ -73,9 +73,9 @@ def paths(tables: Tables) -> Found:
             for _, run in runs.groupby("parameterization")
         ]
         apart[direction] = float(np.abs(np.stack(ways) - ways[0]).max())
-    told = f"natural paths at most {apart['natural']:.0e} apart, "
-    told += f"ordinary ones {apart['ordinary']:.2g}"
-    return found(told, apart["natural"] < 1e-6 < apart["ordinary"])
+    text = f"natural paths at most {apart['natural']:.0e} apart, "
+    text += f"ordinary ones {apart['ordinary']:.2g}"
+    return found(text, apart["natural"] < 1e-6 < apart["ordinary"])
 
 
 def _text(tables: Tables, what: str) -> Any:
@@ -85,14 +85,14 @@ def _text(tables: Tables, what: str) -> Any:
 
 def fisher(tables: Tables) -> Found:
     errors = _text(tables, "fisher").value
-    told = f"one vjp and one jvp against F⁻¹∇L in {len(errors)} parameterizations: "
-    return found(f"{told}largest difference {errors.max():.0e}", errors.max() < 1e-10)
+    text = f"one vjp and one jvp against F⁻¹∇L in {len(errors)} parameterizations: "
+    return found(f"{text}largest difference {errors.max():.0e}", errors.max() < 1e-10)
 
 
 def forward(tables: Tables) -> Found:
     errors = _text(tables, "forward").value
-    told = f"largest difference in {len(errors)} parameterizations {errors.max():.0e}"
-    return found(told, errors.max() < 1e-12)
+    text = f"largest difference in {len(errors)} parameterizations {errors.max():.0e}"
+    return found(text, errors.max() < 1e-12)
 
 
 def cost(tables: Tables) -> Found:
@@ -109,10 +109,10 @@ def growth(tables: Tables) -> Found:
             [0, -1]
         ]
         power[what], largest[what] = (late - early) / (high - low), table["size"].max()
-    told = f"time grows as M^{power['direction']:.1f} to M = {largest['direction']}; "
-    told += f"solving with a given Fisher matrix as M^{power['inverse']:.1f} to M = "
+    text = f"time grows as M^{power['direction']:.1f} to M = {largest['direction']}; "
+    text += f"solving with a given Fisher matrix as M^{power['inverse']:.1f} to M = "
     is_so = power["direction"] < 3.3 and power["inverse"] > power["direction"] + 2
-    return found(f"{told}{largest['inverse']}", is_so)
+    return found(f"{text}{largest['inverse']}", is_so)
 
 
 CLAIMS = [

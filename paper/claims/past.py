@@ -8,7 +8,7 @@ from paper import curves
 from paper.claims.base import Claim, Found, Tables, each, found, spread
 from paper.claims.batches import fixed, improved
 from paper.claims.directions import elsewhere
-from paper.claims.evaluations import at, at_time, late, look, share, starting
+from paper.claims.evaluations import at, at_time, last, late, share, starting
 
 
 def guarded_never_fails(tables: Tables) -> Found:
@@ -22,61 +22,61 @@ def guarded_never_fails(tables: Tables) -> Found:
 
 
 def guarded_fixed(tables: Tables) -> Found:
-    table, told, is_so = fixed(tables), [], True
+    table, text, is_so = fixed(tables), [], True
     for iteration in (1, 10, 100, 5000):
         bounds = at(table, iteration)
         wins = bounds.guarded >= bounds.NGD
-        told.append(f"{share(wins)} at {look(table, iteration)}")
+        text.append(f"{share(wins)} at {last(table, iteration)}")
         is_so &= bool(wins.all())
     gaps = (at(table, 5000).max(axis=1) - at(table, 5000).NGD).median()
     more = f"; at the end NGD is {gaps:.1e} nats per row behind"
-    return found(f"at least NGD's bound in {', '.join(told)}{more}", is_so)
+    return found(f"at least NGD's bound in {', '.join(text)}{more}", is_so)
 
 
 def default_joint(tables: Tables) -> Found:
-    told, is_so = [], True
+    text, is_so = [], True
     for name in ("fig4", "fig5", "fig6"):
-        table = curves.named(tables[name], are_rates_told=True)
+        table = curves.named(tables[name], with_rates=True)
         bounds = late(table, "bound")
         ours = bounds[starting(bounds, "NGD")].max(axis=1)
         gain = bounds["natgrad's default"] - ours
-        told.append(f"{name} {share(gain >= 0)} ({spread(gain, '+.3f')})")
+        text.append(f"{name} {share(gain >= 0)} ({spread(gain, '+.3f')})")
         is_so &= bool((gain >= 0).all())
     what = "bound at the end at least that of NGD + Adam at its best rate: "
-    return found(what + "; ".join(told), is_so)
+    return found(what + "; ".join(text), is_so)
 
 
 def on_mnist(label: str) -> Any:
     def check(tables: Tables) -> Found:
-        table = curves.named(tables["fig7"], are_rates_told=True)
+        table = curves.named(tables["fig7"], with_rates=True)
         ends = curves.ended(table).set_index("label")
         ours, theirs = ends.loc[label], ends.loc["NGD + Adam 0.01"]
-        told = f"test density {ours.test:.4f} and {theirs.test:.4f}, errors "
-        told += f"{100 * ours.error:.2f} % and {100 * theirs.error:.2f} %; errors on "
-        told += "the way, "
+        text = f"test density {ours.test:.4f} and {theirs.test:.4f}, errors "
+        text += f"{100 * ours.error:.2f} % and {100 * theirs.error:.2f} %; errors on "
+        text += "the way, "
         wide = table.pivot_table(index="iteration", columns="label", values="error")
         for iteration in (100, 300, 1000):
-            row = 100 * wide.loc[look(table, iteration)]
-            told += f"{row.name}: {row[label]:.1f} and {row['NGD + Adam 0.01']:.1f}, "
+            row = 100 * wide.loc[last(table, iteration)]
+            text += f"{row.name}: {row[label]:.1f} and {row['NGD + Adam 0.01']:.1f}, "
         is_so = ours.test >= theirs.test and ours.error <= theirs.error
-        return found(told.rstrip(", "), is_so)
+        return found(text.rstrip(", "), is_so)
 
     return check
 
 
 def unwhitened(tables: Tables) -> Found:
     table = tables["readings"]
-    table = curves.named(table[table.figure == "unwhitened"], are_rates_told=True)
-    told, is_so = [], True
+    table = curves.named(table[table.figure == "unwhitened"], with_rates=True)
+    text, is_so = [], True
     for likelihood, runs in table.groupby("likelihood"):
         ends = late(runs, "test").iloc[0]
         adams, ngds = starting(ends.index, "Adam"), starting(ends.index, "NGD")
-        told.append(
+        text.append(
             f"{likelihood}: Adam {ends[adams].max():.3f}, NGD + Adam "
             f"{ends[ngds].max():.3f}"
         )
         is_so &= bool(ends[ngds].max() > ends[adams].max() + 0.01)
-    return found("; ".join(told), is_so)
+    return found("; ".join(text), is_so)
 
 
 def beside(tables: Tables) -> Found:
@@ -85,13 +85,13 @@ def beside(tables: Tables) -> Found:
     rivals = curves.named(curves.with_stable_rates(table))
     rivals = rivals[rivals.label.isin(["Adam", "GD"])]
     ours = tables["readings"].query("figure == 'beside'").assign(label="NGD")
-    told, is_so = [], True
+    text, is_so = [], True
     for after in (0.1, 0.3, 1.0, 3.0):
         others = at_time(rivals, after).max(axis=1)
         gain = (at_time(ours, after).NGD - others).droplevel([1, 2])
-        told.append(f"{each(gain, '+.3f')} at {after:g} s")
+        text.append(f"{each(gain, '+.3f')} at {after:g} s")
         is_so &= bool((gain > 0).all())
-    return found(f"bound less that of Adam and GD: {'; '.join(told)}", is_so)
+    return found(f"bound less that of Adam and GD: {'; '.join(text)}", is_so)
 
 
 CLAIMS = [

@@ -287,11 +287,11 @@ def test_an_operation_that_cannot_be_written_is_named(tmp_path):
         return gp.predictor(SparseGP(kernel, likelihoods.Gaussian(0.1), INDUCING))
 
     path = tmp_path / "model"
-    with pytest.raises(InputError, match="digamma .* NumPy"):
+    with pytest.raises(InputError, match="digamma,.* NumPy"):
         to_numpy(model(lambda x: lax.digamma(x**2 + 1)), path)
-    with pytest.raises(InputError, match="digamma .* ONNX"):
+    with pytest.raises(InputError, match="digamma,.* ONNX"):
         to_onnx(model(lambda x: lax.digamma(x**2 + 1)), path)
-    with pytest.raises(InputError, match="erf .* ONNX in 64 bits"):
+    with pytest.raises(InputError, match="erf,.* ONNX in 64 bits"):
         to_onnx(model(lax.erf), path)
     assert not path.exists()
 

@@ -16,7 +16,7 @@ from natgrad.errors import InputError
 from natgrad.sklearn import GPClassifier, GPOrdinal, GPRegressor
 
 
-pytestmark = pytest.mark.filterwarnings("ignore:the evidence bound still")
+pytestmark = pytest.mark.filterwarnings("ignore:the ELBO still")
 
 SHORT = {"max_iter": 5, "n_inducing": 8, "verbose": False}
 ROWS = 32
@@ -39,8 +39,8 @@ WRONG = {
     "NaN": (regressor(), changed(X, np.nan), Y, "NaN"),
     "NaN in y": (regressor(), X, changed(Y, np.nan), "NaN"),
     "inf": (regressor(), changed(X, np.inf), Y, "infinity"),
-    "one class": (GPClassifier(**SHORT), X, np.ones(ROWS), "one class only"),
-    "one order": (GPOrdinal(**SHORT), X, np.ones(ROWS), "one class only"),
+    "one class": (GPClassifier(**SHORT), X, np.ones(ROWS), "only one class"),
+    "one order": (GPOrdinal(**SHORT), X, np.ones(ROWS), "only one class"),
     "strings": (regressor(), X.astype(str) + "a", Y, "could not convert string"),
     "mixed types": (
         regressor(),
@@ -173,7 +173,7 @@ def test_prediction_says_what_is_wrong_with_its_rows():
     with pytest.raises(ValueError, match="not fitted|NotFitted"):
         regressor().predict(X)
     classifier = GPClassifier(**SHORT).fit(X, np.where(Y > 0, "yes", "no"))
-    with pytest.raises(ValueError, match="the class 'maybe', which is not among"):
+    with pytest.raises(ValueError, match="the class 'maybe', which is not in"):
         classifier.log_density(X[:1], ["maybe"])
 
 

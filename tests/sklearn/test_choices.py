@@ -17,7 +17,7 @@ from natgrad.train._history import History, Record
 from natgrad.train._loop import Fitted
 
 
-pytestmark = pytest.mark.filterwarnings("ignore:the evidence bound still")
+pytestmark = pytest.mark.filterwarnings("ignore:the ELBO still")
 
 
 def table(rows, seed=0):
@@ -123,6 +123,7 @@ def test_of_short_runs_the_one_that_ends_highest_is_chosen(monkeypatch):
     monkeypatch.setattr(training, "run", run)
     candidates = [Targets(kind()) for kind in bounds]
     estimator = GPRegressor(n_inducing=4, verbose=False)
+    estimator.x_scale_ = np.ones(x.shape[1])
     rows = Batch(x, y, np.ones(len(y)))
     for order in (candidates, candidates[::-1]):
         runs, _ = training._race(estimator, rows, order, 0, len(y))

@@ -18,7 +18,7 @@ from natgrad.errors import CorruptFileError, IncompatibleFileError
 from natgrad.sklearn import GPClassifier, GPOrdinal, GPRegressor
 
 
-pytestmark = pytest.mark.filterwarnings("ignore:the evidence bound still")
+pytestmark = pytest.mark.filterwarnings("ignore:the ELBO still")
 
 SHORT = {"max_iter": 40, "n_inducing": 16, "verbose": False}
 ROWS = 64
@@ -160,7 +160,7 @@ def test_what_it_says_is_in_the_units_of_the_table():
         assert found and float(found[1].replace(",", "")) == value > 100
     noise = re.search(r"noise \(deviation\) +([\d.e+]+)", said)
     assert noise and 2 < float(noise[1]) < 40
-    for word in ("Matern52", "inducing inputs", "evidence bound per row", "converged"):
+    for word in ("Matern52", "inducing inputs", "ELBO per row", "converged"):
         assert word in said
 
 
@@ -206,9 +206,9 @@ def test_tools_of_scikit_learn_take_them():
 
 
 def test_a_run_that_is_too_short_says_so():
-    with pytest.warns(ConvergenceWarning, match="give a larger max_iter"):
+    with pytest.warns(ConvergenceWarning, match="use a larger max_iter"):
         model = GPRegressor(max_iter=3, n_inducing=16, verbose=False).fit(X, Y)
-    assert not model.converged_ and "no: all steps taken; the bound still" in str(
+    assert not model.converged_ and "no: all steps taken; the ELBO still" in str(
         model
     ), str(model)
 
@@ -216,10 +216,10 @@ def test_a_run_that_is_too_short_says_so():
 def test_other_files_are_refused(fitted, tmp_path):
     with jax.enable_x64(True):
         natgrad.gp.save(fitted.model_, tmp_path / "model")
-    with pytest.raises(IncompatibleFileError, match="natgrad.gp.load reads models"):
+    with pytest.raises(IncompatibleFileError, match="load models with natgrad.gp.load"):
         natgrad.sklearn.load(tmp_path / "model")
     with jax.enable_x64(True):
         wrong = {"estimator": "GPRegressor", "params": {}, "fitted": {}, "user": {}}
         natgrad.gp.save(fitted.model_, tmp_path / "model", wrong)
-    with pytest.raises(CorruptFileError, match="its estimator is wrong"):
+    with pytest.raises(CorruptFileError, match="invalid estimator"):
         natgrad.sklearn.load(tmp_path / "model")

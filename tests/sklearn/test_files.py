@@ -120,7 +120,7 @@ def test_every_parameter_attribute_and_likelihood_has_a_rule():
 
 
 def test_a_field_without_a_rule_is_refused_by_name(tmp_path):
-    with pytest.raises(IncompatibleFileError, match="has 'noise_', which this natgrad"):
+    with pytest.raises(IncompatibleFileError, match="unknown field 'noise_'"):
         natgrad.sklearn.load(forged(tmp_path, "regressor", noise_=1.0))
 
 

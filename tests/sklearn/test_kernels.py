@@ -12,7 +12,7 @@ from natgrad.sklearn._kernels import initial_kernels, is_convertible, rescaled
 from natgrad.sklearn._targets import CONSTANT
 
 
-pytestmark = pytest.mark.filterwarnings("ignore:the evidence bound still")
+pytestmark = pytest.mark.filterwarnings("ignore:the ELBO still")
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2, 2, (150, 2)) * [1.0, 30.0] + [5.0, -70.0]

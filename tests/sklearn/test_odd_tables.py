@@ -96,7 +96,7 @@ def test_a_pixel_that_was_always_black_has_no_effect():
     np.testing.assert_array_equal(model.predict(x), model.predict(white))
 
 
-@pytest.mark.filterwarnings("ignore:the evidence bound still")
+@pytest.mark.filterwarnings("ignore:the ELBO still")
 def test_a_constant_column_on_disk_has_no_effect(tmp_path):
     frame = pd.DataFrame(X, columns=["a", "fixed", "b"]).assign(fixed=0.1, y=Y)
     frame.to_parquet(tmp_path / "rows.parquet")

@@ -12,7 +12,7 @@ from natgrad.sklearn import GPClassifier, GPOrdinal, GPRegressor, load
 from natgrad.sklearn._targets import ordinal
 
 
-pytestmark = pytest.mark.filterwarnings("ignore:the evidence bound still")
+pytestmark = pytest.mark.filterwarnings("ignore:the ELBO still")
 
 SHORT = {"max_iter": 4, "n_inducing": 16}
 ROWS = 64

@@ -11,7 +11,7 @@ from natgrad.metrics import pit
 from natgrad.sklearn import GPOrdinal, load
 
 
-pytestmark = pytest.mark.filterwarnings("ignore:the evidence bound still")
+pytestmark = pytest.mark.filterwarnings("ignore:the ELBO still")
 
 SHORT = {"max_iter": 20, "n_inducing": 8, "verbose": False}
 RNG = np.random.default_rng(0)
@@ -65,7 +65,7 @@ def test_strings_without_an_order_are_refused_and_the_guess_is_shown():
 def test_an_order_that_does_not_fit_the_classes_is_refused():
     with pytest.raises(InputError, match="'poor' more than once"):
         GPOrdinal(categories=["poor", *WORDS], **SHORT).fit(X, TEXTS)
-    with pytest.raises(InputError, match="the class 'good', which is not among"):
+    with pytest.raises(InputError, match="the class 'good', which is not in"):
         GPOrdinal(categories=["poor", "fair"], **SHORT).fit(X, TEXTS)
 
 

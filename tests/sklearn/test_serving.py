@@ -10,7 +10,7 @@ import natgrad.sklearn
 from natgrad.sklearn import GPClassifier, GPRegressor
 
 
-pytestmark = pytest.mark.filterwarnings("ignore:the evidence bound still")
+pytestmark = pytest.mark.filterwarnings("ignore:the ELBO still")
 
 SHORT = {"max_iter": 20, "n_inducing": 16, "verbose": False}
 RNG = np.random.default_rng(0)

@@ -1,7 +1,7 @@
-"""Programs of array operations, to be written in other languages than JAX.
+"""Programs of array operations, which can be written in languages other than JAX.
 
-A program is a list of steps, each of one operation of `jax.lax`, that broadcast as
-those of NumPy do.
+A program is a list of steps. Each is one operation of `jax.lax`, and broadcasts as
+NumPy does.
 """
 
 from collections.abc import Sequence
@@ -14,67 +14,17 @@ from natgrad.errors import InputError
 
 
 ROWS = "rows"
-"""What stands in a shape for the number of rows."""
+"""The name of the number of rows in a shape."""
 
 Shape = tuple[int | str, ...]
 
-ELEMENTWISE = frozenset(
-    [
-        "abs",
-        "acos",
-        "acosh",
-        "add",
-        "and",
-        "asin",
-        "asinh",
-        "atan",
-        "atan2",
-        "atanh",
-        "cbrt",
-        "ceil",
-        "clamp",
-        "convert_element_type",
-        "cos",
-        "cosh",
-        "div",
-        "eq",
-        "erf",
-        "erfc",
-        "exp",
-        "exp2",
-        "expm1",
-        "floor",
-        "ge",
-        "gt",
-        "integer_pow",
-        "is_finite",
-        "le",
-        "lgamma",
-        "log",
-        "log1p",
-        "logistic",
-        "lt",
-        "max",
-        "min",
-        "mul",
-        "ne",
-        "neg",
-        "not",
-        "or",
-        "pow",
-        "rsqrt",
-        "select_n",
-        "sign",
-        "sin",
-        "sinh",
-        "sqrt",
-        "square",
-        "sub",
-        "tan",
-        "tanh",
-        "xor",
-    ]
+_ELEMENTWISE = (
+    "abs acos acosh add and asin asinh atan atan2 atanh cbrt ceil clamp "
+    "convert_element_type cos cosh div eq erf erfc exp exp2 expm1 floor ge gt "
+    "integer_pow is_finite le lgamma log log1p logistic lt max min mul ne neg not "
+    "or pow rsqrt select_n sign sin sinh sqrt square sub tan tanh xor"
 )
+ELEMENTWISE = frozenset(_ELEMENTWISE.split())
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +82,7 @@ class Program:
 
 
 def looked_up(program: Program, name: str, index: str, labels: np.ndarray) -> Program:
-    """The program with one more answer: the labels that are at an index."""
+    """The program with one more output: the label at an index."""
     place = program.outputs[index]
     label = Variable(place.shape, labels.dtype)
     step = Step("look_up", (Constant(labels, "labels"), place), {}, label, "")
@@ -157,7 +107,7 @@ def tidied(
 
 @dataclass
 class _Loosener:
-    """Leaves to broadcasting what need not be filled, and drops what is not needed."""
+    """Relies on broadcasting where it can, and drops steps that nothing needs."""
 
     x: Variable
     constants: dict[int, Constant]
@@ -260,7 +210,7 @@ def _needed(steps: list[Step], ends: list[Value]) -> list[Step]:
 
 
 def _plain(name: str, settings: dict[str, Any], inputs: tuple[Value, ...]) -> dict:
-    """What a step needs of its settings, as plain numbers."""
+    """The settings of a step, as plain numbers."""
     if name.startswith("reduce_") or name in ("squeeze", "argmax"):
         axes = settings["dimensions" if name == "squeeze" else "axes"]
         return {"axes": tuple(map(int, axes))}
@@ -275,7 +225,7 @@ def _plain(name: str, settings: dict[str, Any], inputs: tuple[Value, ...]) -> di
         return {"axis": _gathered_axis(settings, inputs)}
     if name == "cumsum":
         if settings["reverse"]:
-            raise refused("cumsum, from the end,", "arrays and matrix products")
+            raise refused("cumsum with reverse=True", "NumPy or ONNX")
         return {"axis": int(settings["axis"])}
     names = ("permutation", "dimension", "axis", "dimensions")
     return {key: settings[key] for key in names if key in settings}
@@ -295,7 +245,7 @@ def _letters(inputs: Any, left: Any, right: Any, left_batch: Any, right_batch: A
 
 
 def _gathered_axis(settings: dict[str, Any], inputs: tuple[Value, ...]) -> int:
-    """The axis along which elements are taken, where that is all that is done."""
+    """The axis along which elements are taken, if that is all that is done."""
     numbers, (operand, places) = settings["dimension_numbers"], inputs
     collapsed = tuple(map(int, numbers.collapsed_slice_dims))
     rank, count = len(operand.shape), len(places.shape) - 1
@@ -316,12 +266,12 @@ def _gathered_axis(settings: dict[str, Any], inputs: tuple[Value, ...]) -> int:
             and not numbers.operand_batching_dims
         ):
             return axis
-    raise refused("gather, other than along one axis,", "arrays and matrix products")
+    raise refused("gather along several axes", "NumPy or ONNX")
 
 
 def refused(operation: str, form: str) -> InputError:
-    """The error for an operation that there is no way to write."""
+    """The error for an operation with no equivalent."""
     return InputError(
-        f"the predictions use {operation} of jax.lax, which cannot be written as "
-        f"{form}; use to_stablehlo, or a kernel, mean function and likelihood without"
+        f"the predictions use jax.lax.{operation}, which has no equivalent in {form}; "
+        "use to_stablehlo, or a kernel, mean and likelihood that do not need it"
     )

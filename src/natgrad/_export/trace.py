@@ -1,6 +1,6 @@
-"""A function of rows as a program.
+"""Traces a function of rows to a program.
 
-Its calls are opened up, and all that does not depend on the rows is computed.
+Calls are inlined, and all that does not depend on the rows is computed.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -50,7 +50,7 @@ def program_of(
         flattener.outputs = flattener.run(jaxpr.jaxpr, jaxpr.consts, [*leaves, x], "")
         return flattener.constants()
 
-    # All that is known is computed at once: one by one, compiling would take long.
+    # All known arrays are computed at once: one by one, compiling would take long.
     arrays = list(map(np.asarray, jax.jit(known)(leaves)))
     outputs = dict(zip(shapes, flattener.outputs, strict=True))
     constants = flattener.constants_by_key(arrays)
@@ -67,13 +67,13 @@ def _scanned(params: Any) -> tuple[int, int]:
     """How many inputs of a scan are the same in all its turns, and how many carried."""
     if "num_carry" in params:
         return params["num_consts"], params["num_carry"]
-    shared, carried, _ = params["ft_in"].unpack()  # as newer versions of JAX tell it
+    shared, carried, _ = params["ft_in"].unpack()  # newer versions of JAX
     return len(shared), len(carried)
 
 
 @dataclass
 class _Flattener:
-    """Opens up calls, while JAX traces the operations on what is known."""
+    """Inlines calls, while JAX traces the operations on known arrays."""
 
     steps: list[Step] = field(default_factory=list)
     outputs: list[Any] = field(default_factory=list)
@@ -131,7 +131,7 @@ class _Flattener:
         if name == "unstack":
             return list(self._unstacked(eqn, inputs, origin))
         if len(shapes) > 1:
-            raise refused(name, "arrays and matrix products")
+            raise refused(name, "NumPy or ONNX")
         return [self._step(name, inputs, params, eqn.outvars[0].aval, origin)]
 
     def _call(self, params: Any, inputs: list[Any], origin: str) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Data sets: one that comes with natgrad, and others that are known by name."""
+"""Data sets by name: one comes with natgrad, others are downloaded."""
 
 from typing import Any
 
@@ -29,11 +29,11 @@ from natgrad.errors import InputError
 def load(
     name: str, as_frame: bool = False, *, unverified: bool = False
 ) -> tuple[Any, Any]:
-    """The inputs and the targets of a data set in `folder()`; `fetch` puts it there.
+    """Loads the inputs and targets of a data set in `folder()`; `fetch` downloads it.
 
-    They are arrays, or a DataFrame and a Series of pandas if a frame is asked for. The
-    file should have the target last. If the checksum of its numbers is not the one that
-    natgrad knows, `load` refuses it, unless you accept it with `unverified=True`.
+    They are arrays, or a pandas DataFrame and Series with `as_frame`. The target is the
+    last column of the file. `load` refuses a file whose numbers have another checksum
+    than natgrad knows, unless you accept it with `unverified=True`.
 
     "motorcycle" comes with natgrad: head acceleration (g) against time (ms) in 133 rows
     of a crash test, in which the noise is small at first, and then large.
@@ -63,7 +63,7 @@ def _framed(inputs: list[str], x: np.ndarray, target: str, y: np.ndarray) -> Any
         import pandas
     except ImportError as error:
         raise ImportError(
-            "frames need pandas: pip install pandas, or say as_frame=False"
+            "frames need pandas: pip install pandas, or pass as_frame=False"
         ) from error
     return pandas.DataFrame(x, columns=pandas.Index(inputs)), pandas.Series(
         y, name=target

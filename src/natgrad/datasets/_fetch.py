@@ -1,4 +1,4 @@
-"""Data sets from where they are kept: a mirror, an archive, or OpenML."""
+"""Downloads of data sets from a mirror, an archive or OpenML."""
 
 import http.client
 import io
@@ -25,17 +25,17 @@ from natgrad.errors import InputError
 
 
 TIMEOUT = 30.0
-"""For how many seconds a server may say nothing."""
+"""After this many seconds of silence, a connection has failed."""
 
 
 def fetch(name: str, *, unverified: bool = False) -> Path:
-    """Gets a data set, puts it where `load` looks for it, and says where that is.
+    """Downloads a data set to where `load` reads it, and returns its path.
 
-    One that is there already is left as it is. If NATGRAD_MIRROR is the address of a
-    folder, the file comes from there, byte for byte; else the table is made of what
-    an archive or OpenML has. It is checked before it takes its place, and until then
-    nothing is there. What has another checksum is refused, and so is a data set whose
-    checksum natgrad does not know, unless you accept either with `unverified=True`.
+    A file that exists already stays as it is. If NATGRAD_MIRROR is the URL of a folder,
+    the file comes from there, byte for byte; else natgrad makes the table from a
+    download of an archive or of OpenML. The file appears once it has passed its checks.
+    `fetch` refuses a table with another checksum, and a data set whose checksum natgrad
+    does not know, unless you accept either with `unverified=True`.
     """
     file = path(name)
     if file.is_file():
@@ -58,8 +58,8 @@ def fetch(name: str, *, unverified: bool = False) -> Path:
             _, x, y = read(draft)
             check(known, where, x, y, unverified)
         except FAILURES as error:
-            said = _said(where, error)
-            raise InputError(f"{said}; {by_hand(known, file)}") from error
+            why = _reason(where, error)
+            raise InputError(f"{why}; {by_hand(known, file)}") from error
         draft.replace(file)
     return file
 
@@ -68,21 +68,21 @@ FAILURES = (
     *(OSError, http.client.HTTPException),
     *(ValueError, LookupError, zipfile.BadZipFile, zlib.error),
 )
-"""What can be wrong with a connection, and with what comes through it."""
+"""Errors of a connection, and of what it sends."""
 
 
-def _said(where: str, error: BaseException) -> str:
+def _reason(where: str, error: BaseException) -> str:
     if isinstance(error, urllib.error.HTTPError):
         error.close()  # it is the connection, too
     if isinstance(error, InputError):
         return str(error)
     if isinstance(error, OSError | http.client.HTTPException):
         return f"{where} could not be fetched: {getattr(error, 'reason', error)}"
-    return f"{where} is not what it should be: {error}"
+    return f"{where} has unexpected contents: {error}"
 
 
 def _source(known: Dataset) -> tuple[str, Callable[[Path], None] | None]:
-    """Where a data set is to be had, and what makes a file of it."""
+    """The URL of a data set, and the function that makes a file from it."""
     if mirror := os.environ.get("NATGRAD_MIRROR"):
         address = f"{mirror.rstrip('/')}/{known.file_name}"
         return address, partial(_download, address, known.sha256)
@@ -96,7 +96,7 @@ def _source(known: Dataset) -> tuple[str, Callable[[Path], None] | None]:
 
 
 def _download(address: str, sha256: str | None, file: Path) -> None:
-    """A file as it is at an address, whole and with the hash it should have."""
+    """Downloads a file, and checks its size and its hash."""
     from tqdm import tqdm
 
     request = urllib.request.Request(address, headers={"User-Agent": "natgrad"})
@@ -112,9 +112,9 @@ def _download(address: str, sha256: str | None, file: Path) -> None:
             while part := answer.read(1 << 18):
                 bar.update(stream.write(part))
     if (found := file.stat().st_size) < size:
-        raise InputError(f"{address} broke off after {found:,} of {size:,} bytes")
+        raise InputError(f"{address} closed after {found:,} of {size:,} bytes")
     if sha256 is not None and (found := digest(file)) != sha256:
-        raise InputError(f"{address} has the SHA-256 {found}; it should be {sha256}")
+        raise InputError(f"{address}: checksum mismatch: SHA-256 {found}, not {sha256}")
 
 
 def _from_download(known: Dataset, download: Download, file: Path) -> None:
@@ -151,10 +151,10 @@ def _from_openml(known: Dataset, number: int, file: Path) -> None:
     from sklearn.datasets import fetch_openml
 
     with _patience(TIMEOUT), warnings.catch_warnings():
-        # It warns when it tries again, and of what is checked here.
+        # It warns of retries, and of what is checked here.
         warnings.simplefilter("ignore")
         try:
-            # Of its two parsers this one needs no pandas, and rounds correctly.
+            # This parser needs no pandas, and rounds correctly.
             found: Any = fetch_openml(
                 data_id=number,
                 data_home=str(file.parent),
@@ -167,7 +167,7 @@ def _from_openml(known: Dataset, number: int, file: Path) -> None:
             raise ValueError(f"{type(error).__name__}: {error}") from error
     inputs, x, y = list(found.feature_names), found.data, found.target
     if np.isnan(x).any():
-        raise ValueError("it has nulls")
+        raise ValueError("unexpected nulls")
     for place, column in enumerate(inputs):
         if column in found.categories:
             values = np.array(found.categories[column], dtype=float)
@@ -179,7 +179,7 @@ def _from_openml(known: Dataset, number: int, file: Path) -> None:
 
 @contextmanager
 def _patience(seconds: float) -> Iterator[None]:
-    """Ends connections on which nothing is heard, where no one else does."""
+    """A timeout for connections that set none."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(seconds)
     try:
@@ -191,7 +191,7 @@ def _patience(seconds: float) -> Iterator[None]:
 def _write(
     known: Dataset, file: Path, inputs: list[str], x: np.ndarray, y: np.ndarray
 ) -> None:
-    """Writes a table, the target last; of two labels the second is 1."""
+    """Writes a table, the target last; two labels become 0 and 1."""
     if known.likelihood == "bernoulli":
         y = np.unique(y, return_inverse=True)[1].astype(np.int64)
     else:

@@ -1,4 +1,4 @@
-"""Files of data sets: where they should be, how they are read and recognized."""
+"""Files of data sets: their folder, how they are read and verified."""
 
 import difflib
 import hashlib
@@ -21,47 +21,47 @@ PARTS = ("train", "test")
 
 
 def names() -> list[str]:
-    """What `load` may be asked for."""
+    """The names that `load` accepts."""
     return sorted(["motorcycle", *KNOWN])
 
 
 def describe(name: str) -> Dataset:
-    """What is known of a data set, all but `motorcycle`."""
+    """The description of a data set; `motorcycle` has none."""
     if name not in KNOWN:
         close = difflib.get_close_matches(name, names(), 1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         raise InputError(
-            f"there is no data set {name!r}, but {', '.join(names())}{hint}"
+            f"no data set {name!r}; choose one of {', '.join(names())}{hint}"
         )
     return KNOWN[name]
 
 
 def folder() -> Path:
-    """Where data sets are looked for: NATGRAD_DATA, or else a folder for caches."""
+    """The folder of data sets: NATGRAD_DATA, or by default a cache folder."""
     return place(sys.platform, Path.home())
 
 
 def place(platform: str, home: Path) -> Path:
-    """Where data sets are looked for on a platform, by its conventions."""
+    """The folder of data sets on a platform, by its conventions."""
     if given := os.environ.get("NATGRAD_DATA"):
         return Path(given)
     return cache_folder(platform, home)
 
 
 def motorcycle_path() -> Path:
-    """Where the file is that comes with natgrad."""
+    """The path of the file that comes with natgrad."""
     return Path(__file__).parent / "motorcycle.csv"
 
 
 def path(name: str) -> Path:
-    """Where the file of a data set is, or should be."""
+    """The path of a data set's file, whether or not it exists."""
     if name == "motorcycle":
         return motorcycle_path()
     return folder() / describe(name).file_name
 
 
 def absent(known: Dataset, file: Path) -> str:
-    """What to do about a data set that is not there."""
+    """The message for a data set that is missing."""
     can_fetch = known.is_fetchable or os.environ.get("NATGRAD_MIRROR")
     command = f"run natgrad datasets {known.name} --fetch, or " if can_fetch else ""
     return (
@@ -71,7 +71,7 @@ def absent(known: Dataset, file: Path) -> str:
 
 
 def by_hand(known: Dataset, file: Path) -> str:
-    """What to do about a data set without a network, or from where it is else."""
+    """How to get a data set without natgrad."""
     places = known.sources or [known.note]
     form = "Parquet with the target as its last column"
     if file.suffix == ".npz":
@@ -102,7 +102,7 @@ def read(file: Path) -> tuple[list[str], np.ndarray, np.ndarray]:
 def _whole(table: Any, name: str) -> np.ndarray:
     values = tables.numbers(table[name], name)
     if np.isnan(values).any():
-        raise InputError(f"column {name!r} has nulls, which the data set has not")
+        raise InputError(f"column {name!r} has unexpected nulls")
     return values
 
 
@@ -133,7 +133,7 @@ def content(x: np.ndarray, y: np.ndarray, is_ordered: bool = False) -> str:
     found = hashlib.sha256()
     for rows in np.array_split(order, len(y) // 4096 + 1):
         block = np.column_stack([x[rows], y[rows]]).astype("<f8")
-        # A zero may be negative; its sum with another is not.
+        # Adding zero makes negative zeros positive.
         found.update((block + 0.0).tobytes())
     return found.hexdigest()
 
@@ -141,7 +141,7 @@ def content(x: np.ndarray, y: np.ndarray, is_ordered: bool = False) -> str:
 def check(
     known: Dataset, where: str, x: np.ndarray, y: np.ndarray, unverified: bool = False
 ) -> None:
-    """Raises unless a table is the one that is known.
+    """Raises unless a table is the known one.
 
     Its shape, the range of its targets and the checksum of its numbers should match. If
     there is no checksum, or the user accepts `unverified` numbers, it warns instead.

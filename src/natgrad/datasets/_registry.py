@@ -1,4 +1,4 @@
-"""Data sets that are known by name: what they are, and where they can be had."""
+"""Data sets known by name: what they are, and where they come from."""
 
 import dataclasses
 
@@ -8,11 +8,11 @@ UCI = "https://archive.ics.uci.edu"
 
 @dataclasses.dataclass(frozen=True)
 class Download:
-    """A file that holds a data set: as it is, or as a table of numbers in text.
+    """A file with a data set: as it is, or as a table of numbers in text.
 
-    `columns` are the places of the inputs and, last, of the target; if there are none
-    the file is taken as it is. `member` is which file of a zip archive is meant. A
-    separator that is None is any blanks.
+    `columns` are the positions of the inputs and, last, of the target; without them the
+    file is used as it is. `member` is the file in a zip archive. A separator of None is
+    any white space.
     """
 
     address: str
@@ -25,13 +25,13 @@ class Download:
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """A table that is known: its shape, what it is for, and how it is recognized.
+    """A known data set: its shape, its target, and its checksums.
 
-    `low` and `high` are the smallest and the largest target. `uci` and `openml` are
-    numbers under which the archives have it; what is there may have other names of
-    columns and another order of rows. Of the table natgrad was tried on, `sha256` is
-    the hash of the file, and `content` that of the numbers in it; what natgrad was
-    not tried on has neither, and is fetched only if its user says so.
+    `low` and `high` are the smallest and the largest target. `uci` and `openml` are its
+    numbers in these archives, whose copies may have other column names and another
+    order of rows. `sha256` is the hash of the file that natgrad was tested with, and
+    `content` that of the numbers in it. A data set without them is fetched only if you
+    pass `unverified=True`.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Dataset:
 
     @property
     def is_fetchable(self) -> bool:
-        """Whether there is a place that a program can get it from."""
+        """Whether `fetch` can download it."""
         return self.download is not None or self.openml is not None
 
     @property

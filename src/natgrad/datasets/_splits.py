@@ -1,4 +1,4 @@
-"""Which rows to learn from and which to test on, and the paper's scaling."""
+"""Splits into training and test rows, and the paper's scaling."""
 
 from typing import NamedTuple
 
@@ -8,11 +8,11 @@ from natgrad.errors import InputError
 
 
 OFFICIAL = {"mnist": 60_000, "year": 463_715}
-"""Sets that say themselves which rows come first, to learn from."""
+"""Data sets with an official split: the first rows are for training."""
 
 
 class Split(NamedTuple):
-    """Rows to learn from, and rows to test on."""
+    """Training rows and test rows."""
 
     x: np.ndarray
     y: np.ndarray
@@ -21,17 +21,17 @@ class Split(NamedTuple):
 
 
 def split(name: str, x: np.ndarray, y: np.ndarray, number: int = 0) -> Split:
-    """The official split of a set that has one; of others nine tenths at random.
+    """The official split of a data set that has one, else a random split of 9 to 1.
 
     The number of the split is the seed that shuffles the rows; the paper has five.
-    The same rows in another order have other splits.
+    The split depends on the order of the rows.
     """
     if name in OFFICIAL:
         first = OFFICIAL[name]
         if len(y) <= first:
             raise InputError(
-                f"there are {len(y):,} rows; of {name} the first {first:,} are to "
-                "learn from, and those after them to test on"
+                f"there are {len(y):,} rows; the first {first:,} of {name} are for "
+                "training, and the rest for testing"
             )
         return Split(x[:first], y[:first], x[first:], y[first:])
     order = np.random.default_rng(number).permutation(len(y))
@@ -40,9 +40,9 @@ def split(name: str, x: np.ndarray, y: np.ndarray, number: int = 0) -> Split:
 
 
 def with_scaled_inputs(rows: Split) -> Split:
-    """Inputs of mean 0 and deviation 1 in the training rows.
+    """Scales inputs to mean 0 and standard deviation 1 in the training rows.
 
-    A column that is constant there is 0 there.
+    A column that is constant there becomes 0 there.
     """
     is_constant = rows.x.min(0) == rows.x.max(0)
     mean, deviation = rows.x.mean(0, dtype=float), rows.x.std(0, dtype=float)
@@ -51,14 +51,14 @@ def with_scaled_inputs(rows: Split) -> Split:
 
     def scaled(part: np.ndarray) -> np.ndarray:
         moved = part - mean
-        moved /= scale  # in its place: a large table is there once more, not twice
+        moved /= scale  # in place: a large table needs one copy, not two
         return moved
 
     return rows._replace(x=scaled(rows.x), x_test=scaled(rows.x_test))
 
 
 def with_scaled_targets(rows: Split) -> Split:
-    """Targets of mean 0 and deviation 1 in the training rows."""
+    """Scales targets to mean 0 and standard deviation 1 in the training rows."""
     mean, deviation = rows.y.mean(), rows.y.std()
     return rows._replace(
         y=(rows.y - mean) / deviation, y_test=(rows.y_test - mean) / deviation

@@ -1,4 +1,4 @@
-"""Predictions in files that run without natgrad: StableHLO, ONNX, NumPy."""
+"""Export: predictions as files that run without natgrad."""
 
 import abc
 import os
@@ -24,36 +24,36 @@ Place = str | os.PathLike[str]
 
 
 class AbstractAnswers(eqx.Module):
-    """What a file answers for a row, by name."""
+    """The outputs of an exported file for a row, by name."""
 
     predictor: eqx.AbstractVar[Predictor]
 
     @property
     @abc.abstractmethod
     def title(self) -> str:
-        """What predicts, in one line without quotes or backslashes."""
+        """One line that describes the model, without quotes or backslashes."""
 
     @property
     def inputs(self) -> list[str]:
-        """The names of the inputs, if they have any."""
+        """The names of the inputs, if they have names."""
         return []
 
     @property
     def labels(self) -> dict[str, tuple[str, np.ndarray]]:
-        """Answers that are looked up: the name of their index, and all there are."""
+        """Outputs that are looked up: the output with their index, and all values."""
         return {}
 
     @abc.abstractmethod
     def at(self, row: Array) -> dict[str, Array]:
-        """All that is predicted at one row."""
+        """All outputs for one row."""
 
     def __call__(self, x: Array) -> dict[str, Array]:
-        # Row by row, so that nothing but the rules for batches sees how many there are.
+        # Row by row, so that only batching rules see the number of rows.
         return jax.vmap(self.at)(x)
 
 
 class ModelAnswers(AbstractAnswers):
-    """What a model predicts, in its own units."""
+    """The predictions of a model, in its own units."""
 
     predictor: Predictor
 
@@ -74,25 +74,25 @@ class ModelAnswers(AbstractAnswers):
 def to_stablehlo(predictor: Predictor, path: Place) -> None:
     """Writes the predictions for any number of rows as a function of `jax.export`.
 
-    It is read by `jax.export.deserialize`, and its `call` is from rows x to a dict of
-    what there is of "latent_mean", "latent_variance", "mean", "variance" and
-    "probabilities". Needs the package `flatbuffers`.
+    Load it with `jax.export.deserialize`. Its `call` takes rows x and returns a dict
+    with "latent_mean" and "latent_variance", and with "mean", "variance" and
+    "probabilities" if the likelihood has them. Needs the package `flatbuffers`.
     """
     write_stablehlo(ModelAnswers(predictor), path)
 
 
 def to_numpy(predictor: Predictor, path: Place) -> None:
-    """Writes the predictions as a Python file that imports NumPy alone.
+    """Writes the predictions as a Python file that imports only NumPy.
 
-    Its `predict` is from rows x to a dict, as that of `to_stablehlo`.
+    Its `predict` takes rows x and returns a dict as in `to_stablehlo`.
     """
     write_numpy(ModelAnswers(predictor), path)
 
 
 def to_onnx(predictor: Predictor, path: Place) -> None:
-    """Writes the predictions as an ONNX model; it takes the package `onnx`.
+    """Writes the predictions as an ONNX model. Needs the package `onnx`.
 
-    The input is called "x", and the outputs as those of `to_stablehlo`.
+    The input is "x"; the outputs are named as in `to_stablehlo`.
     """
     write_onnx(ModelAnswers(predictor), path)
 
@@ -138,7 +138,7 @@ def write_onnx(answers: AbstractAnswers, path: Place) -> None:
     Path(path).write_bytes(model.SerializeToString())
 
 
-# Functions of their own, whose names are in what is written.
+# The names of these functions are comments in the exported file.
 
 
 def latent_at(predictor: Predictor, row: Array) -> tuple[Array, Array]:

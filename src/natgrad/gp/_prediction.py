@@ -25,11 +25,11 @@ ENTRIES = 2**24
 
 
 class Predictor(eqx.Module):
-    """A model with all that its predictions share, computed once.
+    """A model ready for prediction: what all rows share is computed once.
 
     The mean at x is k(x, Z) `weights`, and its variance k(x, x) − |`whitening` k|² +
-    |`spreading` k|², with k = k(Z, x). Inputs are taken and answers given as NumPy
-    arrays of any number of rows; `latent_at` is for use in a function that is jitted.
+    |`spreading` k|², with k = k(Z, x). Methods take and return NumPy arrays of any
+    number of rows; use `latent_at` inside a jitted function.
     """
 
     model: SparseGP
@@ -62,7 +62,7 @@ class Predictor(eqx.Module):
         return self._rows(_probabilities, x)
 
     def quantiles(self, x: Any, levels: Any) -> np.ndarray:
-        """What the target does not exceed with given probabilities, [N, levels]."""
+        """The quantiles of the target at the given levels, [N, levels]."""
         levels = checked_levels(levels)
         if targets := targets_of(self.model.likelihood):
             return quantiles(targets, *self.latent(x), levels)
@@ -75,7 +75,7 @@ class Predictor(eqx.Module):
         return self._rows(_log_density, x, y)
 
     def cdf(self, x: Any, y: Any) -> np.ndarray:
-        """The probability of at most each target."""
+        """The probability that the target is at most y, at each row."""
         if targets := targets_of(self.model.likelihood):
             _, y = self._columns(x, y)
             return cdf(targets, *self.latent(x), y)
@@ -84,8 +84,8 @@ class Predictor(eqx.Module):
     def sample_latent(self, key: PRNGKeyArray, x: Any, num: int = 1) -> np.ndarray:
         """Draws of the latent functions at all rows of x jointly, [num, ..., N].
 
-        They are exact but for jitter on the rows' own covariance, N times the rounding
-        of their type, and take the cube of the number of rows.
+        They are exact up to jitter on the covariance of the rows, N times machine
+        epsilon. The cost grows with the cube of the number of rows.
         """
         return np.asarray(_joint_draws(self, key, self._inputs(x), num))
 
@@ -130,7 +130,7 @@ class Predictor(eqx.Module):
 
 
 def checked_levels(levels: Any) -> np.ndarray:
-    """Probabilities of which quantiles are asked."""
+    """The levels of quantiles, checked."""
     levels = np.atleast_1d(np.asarray(levels, float))
     if levels.ndim > 1 or not ((levels > 0) & (levels < 1)).all():
         raise InputError(f"levels is {levels}; it should be numbers between 0 and 1")
@@ -138,10 +138,10 @@ def checked_levels(levels: Any) -> np.ndarray:
 
 
 def predictor(model: SparseGP) -> Predictor:
-    """Readies a model for prediction.
+    """Prepares a model for prediction.
 
-    Inside `jax.jit` or `jax.vmap` nothing can be raised: what could not be solved is
-    NaN, and `jitter` is there to be looked at.
+    Inside `jax.jit` or `jax.vmap` it cannot raise: a singular matrix gives NaN, and
+    `jitter` shows how much was added to the diagonal.
     """
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(model)):
         return _conditioned(model)
@@ -224,12 +224,12 @@ def _cdf(predictor: Predictor, x: Array, y: Array) -> Array:
 
 @_jit_for_one_call
 def _joint_draws(predictor: Predictor, key: Array, x: Any, num: int) -> Array:
-    """Pathwise: what Z knows of the rows, moved to q, plus what it does not know."""
+    """Pathwise: the part of f that u explains, plus the rest."""
     model, q = predictor.model, predictor.model.posterior
     x = jnp.asarray(x)
     features = predictor.whitening @ model.kernel(model.inducing, x)
     prior = model.kernel(x, x)
-    # The rounding of the difference is that of its terms.
+    # The difference is rounded as its terms are.
     scale = jnp.trace(prior, axis1=-2, axis2=-1) / len(x)
     left = prior - features.mT @ features
     factor = factorized(left, scale)
@@ -253,21 +253,21 @@ def _targets(predictor: Predictor, key: Array, f: Array) -> Array:
 
 
 def chunk_rows(entries: int) -> int:
-    """How many rows a chunk has, if each row needs so many numbers: a power of two."""
+    """The rows of a chunk if each row needs so many numbers, a power of two."""
     return max(64, 2 ** int(np.log2(ENTRIES / entries)))
 
 
 def chunks(
     columns: tuple[np.ndarray, ...], rows: int
 ) -> Iterator[tuple[tuple[np.ndarray, ...], int]]:
-    """Cuts columns into chunks of few different sizes, the last filled up."""
+    """Cuts columns into chunks of few different sizes, the last one padded."""
     total = len(columns[0])
     for start in range(0, total, rows):
         chunk = tuple(column[start : start + rows] for column in columns)
         size = len(chunk[0])
         # Powers of two, so that tables of any length need few compilations.
         full = min(rows, max(16, 2 ** int(np.ceil(np.log2(size)))))
-        # A row that is there is repeated: a likelihood may be infinite at 0.
+        # Padded with a row of the data: a likelihood may be infinite at 0.
         yield tuple(_filled(column, full) for column in chunk), size
 
 

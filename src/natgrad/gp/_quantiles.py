@@ -1,7 +1,8 @@
-"""Distribution functions and quantiles of targets, as fast as SciPy has them.
+"""Distribution functions and quantiles of targets, by SciPy.
 
-SciPy ends each sum when it is done; in a compiled loop all rows wait for the slowest,
-some hundred times as long.
+The likelihoods have both in JAX too, for your own likelihoods and for export. SciPy
+is about a hundred times as fast: it stops each series when it has converged, while in a
+compiled loop all rows wait for the slowest.
 """
 
 import abc
@@ -23,11 +24,11 @@ from natgrad.gp.likelihoods._discrete import NegativeBinomial, Poisson
 
 
 CHUNK = 1024
-"""How many rows are looked at together: their numbers fit a core's cache."""
+"""How many rows are evaluated together: their numbers fit a core's cache."""
 
-LOOKS, NEAR = 60, 1e-10
-"""How often a distribution function is looked at for a quantile at most, and how near
-it has to be, in standard deviations of a normal variable."""
+EVALUATIONS, TOLERANCE = 60, 1e-10
+"""The most evaluations of a distribution function for a quantile, and the tolerance, in
+standard deviations of a normal variable."""
 
 HALVINGS = 60
 """If that was not enough, the interval of all t is halved this often."""
@@ -47,7 +48,7 @@ of the logarithm of a target, or of its logit."""
 
 
 class Targets(abc.ABC):
-    """The targets of one likelihood, given what is known of f at some rows.
+    """The targets of one likelihood, given the distribution of f at some rows.
 
     A search has a real number t for each target. `begin` says where it begins: the t
     of a normal score z is near centre + width z.
@@ -139,7 +140,7 @@ class _Gamma(Targets):
         return rows.mean + special.digamma(shape) - math.log(shape), np.sqrt(square)
 
     def at(self, t: np.ndarray, rows: Latent) -> np.ndarray:
-        return np.exp(np.minimum(t, 700.0))  # a search may look where it is infinite
+        return np.exp(np.minimum(t, 700.0))  # a search may go beyond
 
 
 class _Beta(Targets):
@@ -203,7 +204,7 @@ KNOWN: dict[type, type[Targets]] = {
 
 
 def targets_of(likelihood: AbstractLikelihood) -> Targets | None:
-    """What is known of a likelihood here, if anything."""
+    """The targets of a likelihood, or None if it is not known here."""
     kind = KNOWN.get(type(likelihood))
     return kind(likelihood) if kind else None
 
@@ -218,7 +219,7 @@ def cdf(targets: Targets, mean: Any, var: Any, y: Any) -> np.ndarray:
 
 
 def quantiles(targets: Targets, mean: Any, var: Any, levels: np.ndarray) -> np.ndarray:
-    """What targets do not exceed with given probabilities, [N, levels]."""
+    """The quantiles of targets at given levels, [N, levels]."""
     rows = _latent(mean, var)
     t = np.full((len(rows.mean), len(levels)), np.nan)
     if targets.is_tabled:
@@ -254,8 +255,8 @@ def _averaged(
 def _searched(targets: Targets, rows: Latent, aims: np.ndarray) -> np.ndarray:
     """The t at which the distribution function of each row has a given value."""
     search = _Search(targets, rows, aims)
-    search.go_on(FEW_NODES)
-    search.go_on(max(PREDICTIVE_NODES, getattr(targets.likelihood, "nodes", 0)))
+    search.advance(FEW_NODES)
+    search.advance(max(PREDICTIVE_NODES, getattr(targets.likelihood, "nodes", 0)))
     return search.t
 
 
@@ -271,12 +272,12 @@ class _Search:
         centre, width = targets.begin(rows)
         self.t, self.slope, self.most = centre + width * self.aims, 1 / width, width + 1
 
-    def go_on(self, nodes: int) -> None:
-        """Searches with a rule of so many nodes, from where it is."""
+    def advance(self, nodes: int) -> None:
+        """Continues the search, with a quadrature rule of so many nodes."""
         t, slope, left = self.t, self.slope, np.arange(len(self.t))
         low, high = np.full_like(t, -np.inf), np.full_like(t, np.inf)
         step, before, most = np.zeros_like(t), np.zeros_like(t), self.most.copy()
-        for _ in range(LOOKS):
+        for _ in range(EVALUATIONS):
             error = self._error(left, nodes)
             moved = step[left] != 0
             found = (error - before[left]) / np.where(moved, step[left], 1)
@@ -284,13 +285,13 @@ class _Search:
             before[left] = error
             low[left] = np.where(error < 0, t[left], low[left])
             high[left] = np.where(error > 0, t[left], high[left])
-            is_far = np.abs(error) >= NEAR
+            is_far = np.abs(error) >= TOLERANCE
             left, error = left[is_far], error[is_far]
             if not len(left):
                 break
             guess = t[left] + np.clip(-error / slope[left], -most[left], most[left])
             most *= 1.5
-            # Out of what is known to hold the root: half of that instead.
+            # If it leaves the bracket of the root, halve that instead.
             is_out = (guess <= low[left]) | (guess >= high[left])
             middle = (low[left] + high[left]) / 2
             guess = np.where(is_out & np.isfinite(middle), middle, guess)

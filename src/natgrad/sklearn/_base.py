@@ -1,4 +1,4 @@
-"""What all estimators share: from a table to a trained model, and back to its units."""
+"""The base of all estimators: from a table to a trained model and back to its units."""
 
 import functools
 import math
@@ -44,17 +44,17 @@ from natgrad.train._loop import CONVERGED
 
 
 FEW = 256
-"""In tables with at most this many rows, repeated rows are merged and weighted."""
+"""With at most this many rows, repeated rows are merged and weighted."""
 
 STILL = 0.01
-"""Nats per row that a converged run may gain in its last fifth."""
+"""A converged run gains at most this in its last fifth, in nats per row."""
 
 FAR = 1e100
-"""A scaled input further out is taken to be here: the square of 1e200 is infinite."""
+"""Scaled inputs are clipped here: the square of 1e200 is infinite."""
 
 
 def in_double(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Computes in 64 bits, whatever JAX is set to by its user, which stays as it is."""
+    """Computes in float64 without changing your settings of JAX."""
 
     @functools.wraps(method)
     def wrapped(*arguments: Any, **keywords: Any) -> Any:
@@ -72,7 +72,7 @@ def in_double(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class BaseGP(BaseEstimator):
-    """Inputs are scaled inside; each estimator says what its targets are."""
+    """Scales the inputs; a subclass defines its targets."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class BaseGP(BaseEstimator):
         random_state: Any = 0,
         verbose: Any = 1,
     ):
-        # As scikit-learn has it, `fit` is where they are checked.
+        # `fit` checks them, as scikit-learn demands.
         self.likelihood = likelihood
         self.kernel = kernel
         self.n_inducing = n_inducing
@@ -97,24 +97,24 @@ class BaseGP(BaseEstimator):
         self.verbose = verbose
 
     def _targets(self, y: np.ndarray, weight: np.ndarray) -> Targets:
-        """The likelihood, and the units in which it sees targets that are encoded."""
+        """The likelihood, and the units in which it sees encoded targets."""
         raise NotImplementedError
 
     def _candidates(self, y: np.ndarray, weight: np.ndarray) -> list[Targets]:
-        """What may be tried where it is not known, all in the same units."""
+        """The likelihoods to compare, all in the same units."""
         return [self._targets(y, weight)]
 
     def _learn_classes(self, y: Any, classes: Any) -> None:
-        """Keeps what a classifier must know of all targets; others need nothing."""
+        """Stores the classes; only classifiers have them."""
 
     def _numbers(self, y: Any) -> np.ndarray:
-        """Targets as numbers, as those that were learned from."""
+        """Targets as numbers, encoded as in `fit`."""
         raise NotImplementedError
 
     # Learning
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
-        """Learns from rows of inputs and their targets."""
+        """Fits the model to rows of inputs and their targets."""
         return self._fit(X, y, sample_weight)
 
     @in_double
@@ -126,7 +126,7 @@ class BaseGP(BaseEstimator):
         classes: Any = None,
         **options: Any,
     ) -> Any:
-        """As `fit`; `options` are more of those of `natgrad.gp.fit`."""
+        """As `fit`; `options` are those of `natgrad.gp.fit`."""
         began = time.monotonic()
         self._check_parameters()
         require_numbers(X)
@@ -137,27 +137,23 @@ class BaseGP(BaseEstimator):
         total = float(weight.sum())
         if len(y) <= FEW:
             X, y, weight = counted(X, y, weight)
-        self._set_input_units(X, *centre_and_deviation(X, weight))
-        candidates = self._candidates(y, weight)
-        targets = candidates[0]
-        self.y_mean_, self.y_scale_ = targets.centre, targets.scale
-        x, y = self._scaled(X), self._standard(y)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        rows = Batch(x, y, weight)
+        centre, deviation = centre_and_deviation(X, weight)
+        candidates, rows, seed = self._scale(centre, deviation, X, y, weight)
+        y = rows.y
         fitted = training.trained(self, rows, candidates, seed, **options)
         self._keep(fitted, total, time.monotonic() - began)
         if isinstance(self.model_.likelihood, few_rows.NOISY):
-            said = few_rows.few(len(y))
-            if said is None and len(np.unique(y)) == 2:
-                said = (
+            doubt = few_rows.few(len(y))
+            if doubt is None and len(np.unique(y)) == 2:
+                doubt = (
                     "the targets have two values only, and real noise may fit them "
-                    "too closely: GPClassifier gives the probability of each"
+                    "too closely; use GPClassifier for the probability of each"
                 )
-            if said is None and self.message_ == CONVERGED:
-                said = baseline.worse(fitted.history[-1].objective, y, weight)
-                said = said or self._heavy_tails(rows)
-            if said is not None:
-                warnings.warn(said, InputWarning, stacklevel=4)
+            if doubt is None and self.message_ == CONVERGED:
+                doubt = baseline.worse(fitted.history[-1].objective, y, weight)
+                doubt = doubt or self._heavy_tails(rows)
+            if doubt is not None:
+                warnings.warn(doubt, InputWarning, stacklevel=4)
         return self
 
     def _heavy_tails(self, rows: Batch) -> str | None:
@@ -179,16 +175,35 @@ class BaseGP(BaseEstimator):
             "fit their logarithm if they are skewed"
         )
 
+    def _scale(
+        self,
+        centre: np.ndarray,
+        deviation: np.ndarray,
+        x: np.ndarray,
+        y: np.ndarray,
+        weight: np.ndarray,
+    ) -> tuple[list[Targets], Batch, int]:
+        """Sets the units; the candidates, the rows in these units, and a seed."""
+        scale = input_scales(x, deviation)
+        if not is_convertible(self.kernel):  # it sees the inputs as they are
+            is_fixed = is_constant(scale)
+            centre, scale = np.where(is_fixed, (centre, scale), [[0.0], [1.0]])
+        self.x_mean_, self.x_scale_ = centre, scale
+        candidates = self._candidates(y, weight)
+        self.y_mean_, self.y_scale_ = candidates[0].centre, candidates[0].scale
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        return candidates, Batch(self._scaled(x), self._standard(y), weight), seed
+
     @in_double
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
-        """Learns from more rows, without those seen before.
+        """Updates the model with new rows, without those seen before.
 
-        The first call is a `fit`. Later ones keep its hyperparameters, inducing inputs
-        and scaling, and move the posterior alone. It ends where all rows would bring
-        it with those: exactly for Gaussian noise, nearly for all else. So the first
-        rows should be like the rest. If they are not, as in a table sorted by an input,
-        predictions are worse than those of a `fit`, and you are warned where the
-        inducing inputs see little of the new rows.
+        The first call is a `fit`. Later calls keep its hyperparameters, inducing inputs
+        and scaling, and update only the posterior: to that of all rows, exactly for
+        Gaussian noise and nearly for other noise. So the first rows should be like the
+        rest. If they are not, as in a table sorted by an input, predictions are worse
+        than those of a `fit`, and natgrad warns if the new rows are far from the
+        inducing inputs.
         """
         if not hasattr(self, "model_"):
             return self._fit(X, y, sample_weight)
@@ -202,12 +217,12 @@ class BaseGP(BaseEstimator):
         return self
 
     def _set_model(self, model: gp.SparseGP) -> None:
-        """Takes a model, and readies it for prediction."""
+        """Stores a model and its predictor."""
         self.model_, self._predictor = model, gp.predictor(model)
         self.n_inducing_ = len(model.inducing)
 
     def _keep(self, fitted: Any, total: float, seconds: float) -> None:
-        """What a run leaves, in the user's units."""
+        """Stores the results of a run, in the user's units."""
         self._set_model(fitted.params)
         self.history_ = history = fitted.history
         self.n_rows_seen_ = total
@@ -219,16 +234,16 @@ class BaseGP(BaseEstimator):
         self.converged_ = not gain > STILL
         if not self.converged_:
             rise = f"rose by {gain:.2g} nats per row" if gain < math.inf else "may rise"
-            self.message_ += f"; the bound still {rise}"
+            self.message_ += f"; the ELBO still {rise}"
             more = "max_iter" if self.minutes is None else "max_iter or more minutes"
             warnings.warn(
-                f"the evidence bound still {rise} at the end of {self.n_iter_} steps: "
-                f"give a larger {more}",
+                f"the ELBO still {rise} at the end of {self.n_iter_} steps; use a "
+                f"larger {more}",
                 ConvergenceWarning,
                 stacklevel=5,
             )
         elif history.reason != CONVERGED:
-            self.message_ += ", and the bound rises no more"
+            self.message_ += "; the ELBO no longer rises"
 
     def _check_parameters(self) -> None:
         if isinstance(self.kernel, str) and self.kernel not in KERNELS:
@@ -255,20 +270,10 @@ class BaseGP(BaseEstimator):
             raise InputError(f"minutes is {self.minutes!r}; it should be above 0")
 
     def _rules(self) -> dict[str, Any]:
-        """How scikit-learn is to look at the table."""
+        """How scikit-learn validates the table."""
         return {"dtype": np.float64, "y_numeric": True}
 
     # Prediction
-
-    def _set_input_units(
-        self, x: np.ndarray, centre: np.ndarray, deviation: np.ndarray
-    ) -> None:
-        """Scales inputs, unless the kernel is one that natgrad cannot convert."""
-        scale = input_scales(x, deviation)
-        if not is_convertible(self.kernel):
-            is_fixed = is_constant(scale)
-            centre, scale = np.where(is_fixed, (centre, scale), [[0.0], [1.0]])
-        self.x_mean_, self.x_scale_ = centre, scale
 
     def _scaled(self, x: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore"):
@@ -286,7 +291,7 @@ class BaseGP(BaseEstimator):
 
     @in_double
     def log_density(self, X: Any, y: Any) -> np.ndarray:
-        """The logarithm of the predictive density of each target, in its own units."""
+        """The log predictive density of each target, in its own units."""
         x = self._inputs(X)
         y = self._standard(self._numbers(y))
         return self._predictor.log_density(x, y) - math.log(self.y_scale_)
@@ -295,20 +300,20 @@ class BaseGP(BaseEstimator):
 
     @in_double
     def save(self, path: Any, metadata: dict[str, Any] | None = None) -> None:
-        """Writes a fitted estimator to one file, which `natgrad.sklearn.load` reads.
+        """Saves a fitted estimator to one file, which `natgrad.sklearn.load` loads.
 
-        `metadata` is a dictionary of JSON values that goes along.
+        `metadata` is a dictionary of JSON values to store with it.
         """
         check_is_fitted(self)
         files.save(self, path, metadata)
 
     @in_double
     def to_numpy(self, path: Any, quantiles: Any = ()) -> None:
-        """Writes predictions as a Python file that imports NumPy alone.
+        """Writes predictions as a Python file that imports only NumPy.
 
-        Its `predict` is from rows of the table to a dict of what there is of "mean",
-        "std" and "quantiles", or "probabilities", "class_index" and "label", as
-        `predict` and `predict_proba` give them. `quantiles` are between 0 and 1.
+        Its `predict` takes rows of the table and returns a dict with "mean", "std" and
+        "quantiles", or "probabilities", "class_index" and "label", as in `predict` and
+        `predict_proba`. `quantiles` are levels between 0 and 1.
         """
         export.to_numpy(self, path, quantiles)
 
@@ -324,23 +329,23 @@ class BaseGP(BaseEstimator):
     def to_stablehlo(self, path: Any, quantiles: Any = ()) -> None:
         """Writes predictions as a function for `jax.export.deserialize`.
 
-        Its answers are those of `to_numpy` without "label", as StableHLO has no text:
-        `class_index` is a place in `classes_`. Needs the package `flatbuffers`.
+        Its outputs are those of `to_numpy` without "label", as StableHLO has no text:
+        `class_index` is an index into `classes_`. Needs the package `flatbuffers`.
         """
         export.to_stablehlo(self, path, quantiles)
 
     @property
     @in_double
     def lengthscales_(self) -> np.ndarray:
-        """How far apart inputs must be to differ, for each, in its own units.
+        """The lengthscale of each input, in its own units.
 
-        That of an input which was constant is infinite: it has no effect.
+        It is infinite for a constant input, which has no effect.
         """
         check_is_fitted(self)
         lengthscale = getattr(self.model_.kernel, "lengthscale", None)
         if lengthscale is None:
             raise AttributeError(
-                f"a {type(self.model_.kernel).__name__} has no lengthscales"
+                f"{type(self.model_.kernel).__name__} has no lengthscales"
             )
         scale = np.where(is_constant(self.x_scale_), np.inf, self.x_scale_)
         return np.broadcast_to(np.asarray(lengthscale), scale.shape) * scale
@@ -361,7 +366,7 @@ class BaseGP(BaseEstimator):
         table = summary.html(self) if hasattr(self, "model_") else ""
         return table + super()._html_repr()
 
-    # Pickles hold the model as one of natgrad's own files, and no compiled code.
+    # Pickles hold the model as a natgrad file, and no compiled code.
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
@@ -385,7 +390,7 @@ class BaseGP(BaseEstimator):
 
 
 def _late_gain(history: History) -> float:
-    """How much the bound rose in the last part of a run, beyond what may be noise."""
+    """How much the ELBO rose in the last fifth of a run, beyond noise."""
     values = np.asarray(history.column("objective"))
     fifth = max(1, len(values) // 5)
     if len(values) < 2 or not np.isfinite(values).all():

@@ -13,15 +13,15 @@ from natgrad.sklearn._targets import Targets, classification, ordinal
 
 
 class _Classifier(ClassifierMixin, BaseGP):
-    """Labels of any kind are seen as 0, 1, 2, ... in the order of `_order`."""
+    """Encodes labels as 0, 1, 2, ... in the order of `_order`."""
 
     def _learn_classes(self, y: Any, classes: Any) -> None:
         check_classification_targets(y)
         self.classes_ = np.unique(y if classes is None else classes)
         if len(self.classes_) < 2:
             raise InputError(
-                f"y has one class only, {self.classes_.tolist()[0]!r}; a classifier "
-                "needs rows of at least two"
+                f"y has only one class, {self.classes_.tolist()[0]!r}; a classifier "
+                "needs at least two"
             )
 
     def _numbers(self, y: Any) -> np.ndarray:
@@ -31,14 +31,14 @@ class _Classifier(ClassifierMixin, BaseGP):
         is_new = self.classes_[places] != y
         if is_new.any():
             raise InputError(
-                f"y has the class {y[is_new].tolist()[0]!r}, which is not among those "
-                f"learned: {self.classes_[:10].tolist()}"
+                f"y has the class {y[is_new].tolist()[0]!r}, which is not in classes_: "
+                f"{self.classes_[:10].tolist()}"
             )
         return np.argsort(self._order)[places].astype(float)
 
     @property
     def _order(self) -> np.ndarray:
-        """Which of `classes_` is 0, 1, 2, ... to the model."""
+        """The index in `classes_` of the model's classes 0, 1, 2, ..."""
         return np.arange(len(self.classes_))
 
     def _rules(self) -> dict[str, Any]:
@@ -51,9 +51,9 @@ class _Classifier(ClassifierMixin, BaseGP):
         classes: Any = None,
         sample_weight: Any = None,
     ) -> Any:
-        """Learns from more rows, those before being gone.
+        """Updates the model with new rows, without those seen before.
 
-        The first call is a `fit`; give it all `classes` if its rows may lack some.
+        The first call is a `fit`; pass all `classes` if its rows may lack some.
         """
         if not hasattr(self, "model_"):
             return self._fit(X, y, sample_weight, classes)
@@ -90,23 +90,23 @@ class GPClassifier(_Classifier):
 
 
 class GPOrdinal(_Classifier):
-    """Classes in an order, such as marks from 1 to 5: a mistake by one is a small one.
+    """Ordinal regression: ordered classes, such as marks from 1 to 5.
 
     Parameters
     ----------
     likelihood : {"auto", "ordinal"} or a likelihood, default="auto"
-        Both names learn where one class ends and the next begins.
+        Both names learn the thresholds between classes.
     categories : list, default=None
-        The classes in their order, the lowest first. Numbers need none: they keep
-        their own order. Nor does a pandas column of ordered categories. Three strings
-        or more without an order raise an error.
+        The classes in order, the lowest first. Numbers and a pandas column of ordered
+        categories have an order of their own. Three or more strings without one raise
+        an error.
 
     Attributes
     ----------
     categories_ : ndarray
-        The classes in their order.
+        The classes in order.
     classes_ : ndarray
-        The classes as scikit-learn sorts them, which is the order of the columns of
+        The classes as scikit-learn sorts them: the order of the columns of
         `predict_proba`.
 
     The other parameters and attributes are those of `GPRegressor`.
@@ -145,7 +145,7 @@ class GPOrdinal(_Classifier):
         classes: Any = None,
         **options: Any,
     ) -> Any:
-        # Asked for now: scikit-learn's check makes an array of y, without its order.
+        # Before scikit-learn's check makes an array of y, which has no order.
         classes = _order_of(y) or classes
         return super()._fit(X, y, sample_weight, classes, **options)
 
@@ -173,7 +173,7 @@ class _Order(NamedTuple):
 
 
 def _order_of(y: Any) -> _Order | None:
-    """That of a pandas column of ordered categories."""
+    """The order of a pandas column of ordered categories."""
     dtype = getattr(y, "dtype", None)
     if not getattr(dtype, "ordered", False):
         return None
@@ -181,13 +181,13 @@ def _order_of(y: Any) -> _Order | None:
 
 
 def _ordered(classes: np.ndarray, order: _Order | None) -> np.ndarray:
-    """Sorted classes in the order that is known, or in that of numbers."""
+    """The classes in their given order, or in that of numbers."""
     if order is not None:
         given = np.asarray(order.classes)
         if len(given) != len(classes):
             twice = next(each for each in classes.tolist() if (given == each).sum() > 1)
             raise InputError(
-                f"categories has {twice!r} more than once; it should have each once"
+                f"categories has {twice!r} more than once; list each class once"
             )
         return given
     is_text = any(isinstance(each, str) for each in classes.tolist())
@@ -195,8 +195,8 @@ def _ordered(classes: np.ndarray, order: _Order | None) -> np.ndarray:
         guess = classes.tolist()[:10]
         more = ", ..." if len(classes) > 10 else ""
         raise InputError(
-            f"y has {len(classes)} strings for classes, whose order is not known; the "
-            f"alphabet would give {' < '.join(map(repr, guess))}{more}: give their "
+            f"the {len(classes)} classes in y are strings, whose order is not known; "
+            f"alphabetical would be {' < '.join(map(repr, guess))}{more}. Pass their "
             "order, the lowest first, as GPOrdinal(categories=[...]), or make y a "
             "column of ordered categories or of numbers"
         )

@@ -1,4 +1,4 @@
-"""An estimator's predictions in files that run without natgrad, in its units."""
+"""Export: an estimator's predictions as files that run without natgrad."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +26,7 @@ from natgrad.gp.likelihoods._halving import quantile_by_halving
 
 
 class TableAnswers(AbstractAnswers):
-    """What an estimator predicts for a row of its table, in the units of the table."""
+    """The predictions of an estimator for a row, in the units of its table."""
 
     predictor: Predictor
     x_mean: Float[Array, " D"]
@@ -106,8 +106,7 @@ def _write(writer: Callable[..., None], estimator: Any, path: Any, levels: Any) 
             raise
         name = type(estimator.model_.likelihood).__name__
         raise InputError(
-            f"quantiles of {name} cannot be exported so: {error}; or leave quantiles "
-            "out"
+            f"quantiles of {name} cannot be exported here: {error}; or omit quantiles"
         ) from error
 
 
@@ -118,7 +117,7 @@ def _answers(estimator: Any, levels: Any, quantile: Callable[..., Array]) -> Any
     if len(classes) and len(levels):
         raise InputError(
             f"quantiles is {list(levels)}; a {type(estimator).__name__} predicts "
-            "classes, which have none: leave quantiles out"
+            "classes, which have none: omit quantiles"
         )
     return TableAnswers(
         estimator._predictor,
@@ -144,7 +143,7 @@ def _plain(classes: np.ndarray) -> tuple[Any, ...]:
     plain = np.asarray(classes.tolist())
     if plain.dtype.kind not in "Uifb" or plain.tolist() != classes.tolist():
         raise InputError(
-            f"classes_ is {classes[:10].tolist()}; labels that are exported should be "
-            "all text, all numbers or all booleans"
+            f"classes_ is {classes[:10].tolist()}; to export them, make them all text, "
+            "all numbers or all booleans"
         )
     return tuple(plain.tolist())

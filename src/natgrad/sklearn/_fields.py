@@ -1,7 +1,7 @@
 """What each field of an estimator file may be.
 
-A rule has a test of a JSON value and the words for what it should be. A new parameter
-or attribute needs a line in a table below: a field without one is refused by its name.
+A rule tests a JSON value and describes what it should be. A new parameter or attribute
+needs a line in a table below: a file with a field that has none is refused.
 """
 
 import math
@@ -155,8 +155,8 @@ def passed(node: Any, rules: Mapping[str, Rule], where: str) -> dict[str, Any]:
         raise InputError(f"{where} is {shown(node)}; it should be an object")
     if unknown := sorted(node.keys() - rules.keys()):
         raise IncompatibleFileError(
-            f"{where} has {shown(unknown[0])}, which this natgrad does not know; a "
-            "newer one may"
+            f"{where} has the unknown field {shown(unknown[0])}; a newer version of "
+            "natgrad may know it"
         )
     for name, rule in rules.items():
         if name not in node and rule.is_required:

@@ -31,7 +31,7 @@ from natgrad.train._history import History
 
 
 RECORDS = 1000
-"""How many records of a history a file keeps: with all, a long run would not fit."""
+"""How many records of a history a file has: all of a long run would not fit."""
 
 _REGRESSION = {
     "gaussian": (likelihoods.Gaussian,),
@@ -61,7 +61,7 @@ SORTED = ("GPClassifier", "GPOrdinal")
 
 
 def save(estimator: Any, path: Any, metadata: dict[str, Any] | None) -> None:
-    """Writes an estimator; a parameter that is an object is left to its model."""
+    """Writes an estimator; a parameter that is an object is in its model."""
     contents = described(estimator, metadata)
     # What was saved can be loaded.
     _checked(type(estimator).__name__, contents, estimator.model_)
@@ -69,12 +69,12 @@ def save(estimator: Any, path: Any, metadata: dict[str, Any] | None) -> None:
 
 
 def described(estimator: Any, metadata: dict[str, Any] | None) -> dict[str, Any]:
-    """All that a file holds of an estimator, except its model."""
+    """What a file has of an estimator besides its model."""
     kind = type(estimator).__name__
     if kind not in LIKELIHOODS:
         raise InputError(
-            f"the estimator is a {kind}, which natgrad.sklearn.load cannot read; save "
-            "its model_ by natgrad.gp.save"
+            f"natgrad.sklearn.load cannot load a {kind}; save its model_ with "
+            "natgrad.gp.save"
         )
     return {
         "estimator": kind,
@@ -91,7 +91,7 @@ def described(estimator: Any, metadata: dict[str, Any] | None) -> dict[str, Any]
 
 
 def restore(estimator: Any, model: gp.SparseGP, described: dict[str, Any]) -> Any:
-    """An estimator with all that `save` has kept of it."""
+    """The estimator that `save` wrote."""
     params, fitted = _checked(type(estimator).__name__, described, model)
     if params.get("likelihood") is None:  # an object, then, in the units of the targets
         params["likelihood"] = in_units(model.likelihood, 1 / fitted["y_scale_"])
@@ -112,15 +112,15 @@ def read(path: Any, kinds: dict[str, type], **options: Any) -> Any:
     name = described.get("estimator")
     if not isinstance(name, str) or name not in kinds:
         raise IncompatibleFileError(
-            f"{path}: it holds {shown(name)} and not an estimator; natgrad.gp.load "
-            "reads models"
+            f"{path}: it has {shown(name)} and not an estimator; load models with "
+            "natgrad.gp.load"
         )
     try:
         return restore(kinds[name](), model, described)
     except IncompatibleFileError as error:
         raise IncompatibleFileError(f"{path}: {error}") from None
     except (InputError, FitError) as error:
-        raise CorruptFileError(f"{path}: its estimator is wrong: {error}") from None
+        raise CorruptFileError(f"{path}: invalid estimator: {error}") from None
 
 
 def _plain(value: Any) -> Any:
@@ -245,9 +245,9 @@ def _classes(kind: str, values: dict[str, Any], model: gp.SparseGP) -> np.ndarra
         )
     labels = found.tolist()
     if len(set(labels)) < len(labels):
-        raise InputError(f"classes_ is {shown(labels)}; no two should be the same")
+        raise InputError(f"classes_ is {shown(labels)}; they should be distinct")
     if kind in SORTED and sorted(labels) != labels:
-        raise InputError(f"classes_ is {shown(labels)}; it should be in order")
+        raise InputError(f"classes_ is {shown(labels)}; it should be sorted")
     return found
 
 

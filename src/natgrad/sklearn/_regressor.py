@@ -14,19 +14,19 @@ from natgrad.sklearn._targets import Targets, noises, regression
 
 
 class GPRegressor(RegressorMixin, BaseGP):
-    """Gaussian process regression, for any number of rows, with nothing to tune.
+    """Gaussian process regression for tables of any number of rows.
 
     Parameters
     ----------
     likelihood : {"gaussian", "student-t", "heteroskedastic", "gamma", "beta", \
             "poisson", "negative-binomial"} or a likelihood, default="auto"
-        What the targets are: real numbers with equal noise; with outliers; with noise
-        that depends on the inputs; positive; between 0 and 1; or counts. "auto" is
-        "gaussian" for fewer than 256 rows. With more, short runs compare the first
-        three and keep the one with the highest ELBO. The parameters of a likelihood
-        object are where training starts, in the units of y: `StudentT(2.0)` has a noise
-        of scale 2 in these. The estimator standardizes y as it does for the name. A
-        likelihood of your own sees y as it is.
+        What the targets are: real numbers with constant noise; with outliers; with
+        noise that depends on the inputs; positive; between 0 and 1; or counts. "auto"
+        is "gaussian" for fewer than 256 rows. With more, short runs compare the first
+        three and keep the one with the highest ELBO. Training starts at the parameters
+        of a likelihood object, which are in the units of y: `StudentT(2.0)` has a noise
+        scale of 2. The estimator standardizes y as for the name. A likelihood of your
+        own sees y as it is.
     kernel : {"matern52", "matern32", "matern12", "rbf"} or a kernel, \
             default="matern52"
         How smooth the function is. Each input has a lengthscale of its own. Training
@@ -36,20 +36,20 @@ class GPRegressor(RegressorMixin, BaseGP):
         mean. natgrad cannot convert a kernel of tinygp or GPJax, a function, or a class
         of your own that is not just a function of ‖(x − z)/ℓ‖: these see X as it is.
     n_inducing : int or "auto", default="auto"
-        How many inducing inputs stand for the rows. More follow finer detail and take
-        longer; "auto" finds out how many help.
+        The number of inducing inputs. More follow finer detail and take longer. "auto"
+        doubles them until more no longer help.
     max_iter : int or "auto", default="auto"
-        The most steps that training may take. It stops by itself when the ELBO no
-        longer rises, usually far earlier. "auto" is what takes a minute or two on a
-        laptop, and 5,000 for batches; you are warned if the ELBO still rises then.
+        The most steps of training. It stops by itself when the ELBO no longer rises,
+        usually far earlier. "auto" takes a minute or two on a laptop, and 5,000 steps
+        with batches. natgrad warns if the ELBO still rises at the end.
     minutes : float, default=None
-        Training ends after so many minutes, if it has not ended before.
+        Training stops after this many minutes, if it has not stopped before.
     batch_size : int or "auto", default="auto"
         Rows in a step. "auto" takes all rows of a table with at most 12,000, and
         batches of 256 rows of a larger one. With all rows the hyperparameters need no
         learning rate, and the ELBO never falls.
     random_state : int, RandomState or None, default=0
-        The order of the rows and where the inducing inputs begin.
+        Determines the order of the rows and the initial inducing inputs.
     verbose : int or bool, default=1
         0 prints nothing. 1 shows a progress bar, or a line every ten seconds in a log
         file. 2 or more also prints every record of the run.
@@ -59,15 +59,15 @@ class GPRegressor(RegressorMixin, BaseGP):
     model_ : natgrad.gp.SparseGP
         The model, in scaled units.
     history_ : natgrad.train.History
-        How training went.
+        The records of training.
     elbo_ : float
-        The evidence bound per row, in the units of the targets. With fewer than 128
-        rows the misfit of the hyperparameters to their prior is taken off.
+        The ELBO per row, in the units of the targets. With fewer than 128 rows it
+        includes the log prior of the hyperparameters.
     lengthscales_ : ndarray of shape (n_features,)
-        In the units of the inputs; infinite for an input that was constant.
+        In the units of the inputs; infinite for a constant input.
     n_inducing_, n_iter_, fit_seconds_, converged_, message_
-        The number of inducing inputs and of steps, the time, whether the bound had
-        stopped rising, and why training ended.
+        The number of inducing inputs and of steps, the time, whether the ELBO had
+        stopped rising, and why training stopped.
     """
 
     def _targets(self, y: np.ndarray, weight: np.ndarray) -> Targets:
@@ -88,15 +88,14 @@ class GPRegressor(RegressorMixin, BaseGP):
         return_std: bool = False,
         quantiles: Any = None,
     ) -> Any:
-        """The mean of the target at each row; or with its standard deviation.
+        """The mean of the target at each row, or mean and standard deviation.
 
-        With `quantiles`, numbers between 0 and 1: what the target does not exceed with
-        these probabilities, a column for each.
+        With `quantiles`, levels between 0 and 1: these quantiles, a column for each.
         """
         x = self._inputs(X)
         if quantiles is not None:
             if return_std:
-                raise InputError("give return_std or quantiles, not both")
+                raise InputError("pass return_std or quantiles, not both")
             levels = self._predictor.quantiles(x, quantiles)
             return levels * self.y_scale_ + self.y_mean_
         mean, var = self._predictor.predict(x)
@@ -105,7 +104,7 @@ class GPRegressor(RegressorMixin, BaseGP):
 
     @in_double
     def cdf(self, X: Any, y: Any) -> np.ndarray:
-        """The probability of at most each target: uniform, if predictions are right."""
+        """The probability that the target is at most y, at each row."""
         x = self._inputs(X)
         return self._predictor.cdf(x, self._standard(self._numbers(y)))
 
@@ -116,7 +115,7 @@ class GPRegressor(RegressorMixin, BaseGP):
         n_samples: int = 1,
         random_state: Any = 0,
     ) -> np.ndarray:
-        """Draws of the targets at all rows jointly, of shape (n_rows, n_samples)."""
+        """Joint draws of the targets at all rows, of shape (n_rows, n_samples)."""
         x = self._inputs(X)
         seed = int(check_random_state(random_state).randint(2**31 - 1))
         draws = self._predictor.sample(jax.random.key(seed), x, n_samples)

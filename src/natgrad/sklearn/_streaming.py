@@ -4,9 +4,7 @@ import time
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_random_state
 
-from natgrad.data._batch import Batch
 from natgrad.data._parquet import Parquet
 from natgrad.data._scan import Summary
 from natgrad.sklearn import _training as training
@@ -32,17 +30,14 @@ def fit(
     y = estimator._numbers(found.sample_y)
     is_rounding = found.deviation <= ROUNDED * np.abs(found.mean)
     deviation = np.where(is_rounding, 0.0, found.deviation)
-    estimator._set_input_units(found.sample_x, found.mean, deviation)
-    candidates = estimator._candidates(y, weight := np.ones(len(y)))
-    targets = candidates[0]
-    estimator.y_mean_, estimator.y_scale_ = targets.centre, targets.scale
+    candidates, sample, seed = estimator._scale(
+        found.mean, deviation, found.sample_x, y, np.ones(len(y))
+    )
 
     def encode(y: np.ndarray) -> np.ndarray:
         return estimator._standard(estimator._numbers(y.reshape(-1))).reshape(y.shape)
 
     data = rows.scaled(estimator.x_mean_, estimator.x_scale_, encode)
-    seed = int(check_random_state(estimator.random_state).randint(2**31 - 1))
-    sample = Batch(estimator._scaled(found.sample_x), estimator._standard(y), weight)
     model, fitted = training.begun(estimator, sample, candidates, seed, found.whole)
     if fitted is None:
         options["minutes"] = training.minutes_left(estimator, began)

@@ -1,4 +1,4 @@
-"""What a fitted estimator says of itself, as text and as HTML."""
+"""A fitted estimator as a table of text or HTML."""
 
 import html as escaping
 from typing import Any
@@ -11,7 +11,7 @@ from natgrad.train._loop import CONVERGED
 
 
 SHOWN = 10
-"""How many lengthscales are shown; the shortest are those that matter most."""
+"""How many lengthscales are shown, the shortest first: they matter most."""
 
 
 def rows(estimator: Any) -> list[tuple[str, str]]:
@@ -29,7 +29,7 @@ def rows(estimator: Any) -> list[tuple[str, str]]:
     table += [
         ("rows", f"{estimator.n_rows_seen_:,g}"),
         ("inducing inputs", f"{estimator.n_inducing_}"),
-        ("evidence bound per row", f"{estimator.elbo_:.4f}"),
+        ("ELBO per row", f"{estimator.elbo_:.4f}"),
         ("steps, seconds", f"{estimator.n_iter_}, {estimator.fit_seconds_:.1f}"),
         ("converged", _convergence(estimator)),
     ]
@@ -60,7 +60,7 @@ def html(estimator: Any) -> str:
 
 
 def feature_names(estimator: Any) -> list[str]:
-    """Those of the table, or x0, x1, ..."""
+    """The names of the columns, or x0, x1, ..."""
     names = getattr(estimator, "feature_names_in_", None)
     if names is None:
         return [f"x{i}" for i in range(estimator.n_features_in_)]
