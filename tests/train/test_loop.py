@@ -17,7 +17,7 @@ from matplotlib import pyplot
 import natgrad
 from natgrad import annealed
 from natgrad.data import Batch
-from natgrad.errors import CheckpointError, FitError, TerminatedError
+from natgrad.errors import CheckpointError, FitError, InputError, TerminatedError
 from natgrad.families import diagonal
 from natgrad.positive import Log
 from natgrad.train import (
@@ -309,6 +309,13 @@ def test_a_disk_that_is_full_for_a_moment_costs_nothing(tmp_path, monkeypatch):
         warnings.simplefilter("ignore")
         whole = fit(checkpoint=tmp_path, save_seconds=0.01)
     assert failures and same(fit(checkpoint=tmp_path, resume=True).params, whole.params)
+
+
+def test_an_unknown_option_is_refused_by_name():
+    with pytest.raises(TypeError, match="unknown option 'step'; there are .*'steps'"):
+        fit(step=3)
+    with pytest.raises(InputError, match="steps is 0; it should be above 0"):
+        fit(steps=0)
 
 
 def test_it_stops_in_time():

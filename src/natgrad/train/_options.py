@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from natgrad.errors import InputError
-from natgrad.train._checkpoint import Checkpoints
+from natgrad.train._checkpoint import FolderCheckpoints
 from natgrad.train._history import Record
 
 
@@ -40,7 +40,7 @@ class Options:
     log: str | Path | None = None
     log_every: int | None = None
     callbacks: Sequence[Callable[[Record, Any], None]] = ()
-    checkpoint: str | Path | Checkpoints | None = None
+    checkpoint: str | Path | FolderCheckpoints | None = None
     save_seconds: int | float = 10.0
     resume: bool = False
     config: dict[str, Any] | None = None
