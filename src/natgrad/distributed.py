@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from natgrad.errors import InputError, NatgradError, PeerError, TerminatedError
+from natgrad.errors import InputError, NatgradError, PeerError, Terminated
 
 
 __all__ = ["initialize"]
@@ -247,7 +247,7 @@ def _is_of_peers(error: Exception) -> bool:
 
 def _exit_after(kind: type[BaseException], error: BaseException, trace: Any) -> None:
     traceback.print_exception(kind, error, trace)
-    codes = {PeerError: LOST, TerminatedError: TERMINATED}
+    codes = {PeerError: LOST, Terminated: TERMINATED}
     leave(codes.get(kind, 1))
 
 

@@ -21,8 +21,15 @@ class FitError(NatgradError, RuntimeError):
     history: Any = None
 
 
-class TerminatedError(FitError):
-    """SIGTERM ended a run, after its last checkpoint was saved if it has any."""
+class Terminated(BaseException):
+    """SIGTERM ended a run, after its last checkpoint was saved if it has any.
+
+    It is no `Exception`, so that a search over models does not catch it and continue.
+    `params` and `history` are the result until then.
+    """
+
+    params: Any = None
+    history: Any = None
 
 
 class PeerError(NatgradError, RuntimeError):

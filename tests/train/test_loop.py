@@ -17,7 +17,7 @@ from matplotlib import pyplot
 import natgrad
 from natgrad import annealed
 from natgrad.data import Batch
-from natgrad.errors import CheckpointError, FitError, InputError, TerminatedError
+from natgrad.errors import CheckpointError, FitError, InputError, Terminated
 from natgrad.families import diagonal
 from natgrad.positive import Log
 from natgrad.train import (
@@ -166,7 +166,7 @@ def test_an_interrupted_run_is_resumed_to_the_same_result(tmp_path):
         fit(resume=True, batch_size=10, **there)
     with pytest.raises(CheckpointError, match="data was .* and is "):
         fit(resume=True, data=Batch(X + 1, Y), **there)
-    with pytest.raises(TerminatedError) as ended:
+    with pytest.raises(Terminated) as ended:
         fit(resume=True, callbacks=[interrupting(44, signal.SIGTERM)], **there)
     assert ended.value.history[-1].step == 44
     resumed = fit(resume=True, **there)

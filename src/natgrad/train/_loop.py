@@ -15,7 +15,7 @@ from natgrad._guarded import GuardedState
 from natgrad._runtime.programs import limit_programs
 from natgrad._runtime.threads import few_threads, largest
 from natgrad.data._batches import Arrays, Batches, Iterated, as_batches
-from natgrad.errors import FitError, InputError, InputWarning, TerminatedError
+from natgrad.errors import FitError, InputError, InputWarning, Terminated
 from natgrad.train._compiled import (
     REFUSALS,
     Best,
@@ -131,7 +131,7 @@ def run(
     with prepared.open() as state:
         fitted = prepared.end(*prepared.loop(state))
     if fitted.history.reason == REASONS[TERMINATED]:
-        error = TerminatedError("SIGTERM ended the run")
+        error = Terminated("SIGTERM ended the run")
         error.params, error.history = fitted
         raise error
     return fitted

@@ -18,7 +18,7 @@ class Options:
     without a new best: of `score`, a function of the parameters that should grow, or of
     the objective if there is no score. With a score `fit` returns the best parameters,
     otherwise the last. After Ctrl-C it ends early and returns what it has; after
-    SIGTERM it raises a `TerminatedError`.
+    SIGTERM it raises `natgrad.errors.Terminated`.
 
     A record is made every `log_every` steps. It is a line of the file `log`, and each
     of the `callbacks` gets it with the parameters. `progress` may be a title for the
