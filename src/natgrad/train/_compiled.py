@@ -138,7 +138,7 @@ def _take_steps(
 
 
 def is_over(rule: Rule, state: State) -> Any:
-    """Whether a run has found its optimum, as far as it can tell."""
+    """Whether a run has converged."""
     if rule.is_over is not None:
         return rule.is_over(state.optimizer)
     if state.plan is None:
@@ -188,7 +188,7 @@ class Caller:
             return state
         stacked, number = fetched
         is_compiled = self.ready is not None
-        begun = time.monotonic()
+        started = time.monotonic()
         advance = _advance_briefly if self.rule.is_brief else _advance
         with lost_peers():
             state = advance(
@@ -206,7 +206,7 @@ class Caller:
             self.ready = self._fetch(step + number)
             jax.block_until_ready(state.step)
         if is_compiled:
-            self.measured = (time.monotonic() - begun) / number
+            self.measured = (time.monotonic() - started) / number
         return state._replace(best=best)
 
     def _fetch(self, step: int) -> tuple[Any, int] | None:

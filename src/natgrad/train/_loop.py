@@ -70,7 +70,7 @@ def fit(
 ) -> Fitted:
     """Trains any tree of parameters, with natural gradients for its distributions.
 
-    `loss(params, batch)` is in nats, of all the data: minus the evidence bound,
+    `loss(params, batch)` is in nats, of all the data: minus the ELBO,
     estimated from a batch; it may take a `key` too, which is new at each step. `data`
     is a tree of columns, such as (x, y), of which batches have `batch_size` rows, or an
     iterable of batches. On several devices each has a part of a batch, and the loss of
@@ -174,7 +174,7 @@ class _Run:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[State]:
-        """The state to begin with, and all that is to be closed after the run."""
+        """The initial state; what the run holds is released at the end of the block."""
         options, devices = self.options, self.devices
         threads = few_threads(largest(self.params))
         with threads, contextlib.closing(self.saver), self.signals, self.watchdog:
@@ -320,12 +320,12 @@ def _devices(
 
 def _check_alike(described: dict[str, Any]) -> None:
     """Raises if the processes are not of the same run."""
-    told = distributed.exchange(json.dumps(described, sort_keys=True).encode())
-    for process, other in enumerate(told):
-        if other != told[0]:
+    runs = distributed.exchange(json.dumps(described, sort_keys=True).encode())
+    for process, other in enumerate(runs):
+        if other != runs[0]:
             raise InputError(
                 f"process {process} has a different run from process 0: "
-                f"{other.decode():.300}, not {told[0].decode():.300}"
+                f"{other.decode():.300}, not {runs[0].decode():.300}"
             )
 
 
