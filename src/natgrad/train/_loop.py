@@ -149,37 +149,35 @@ class _Run:
         options: Options,
     ):
         self.rule, self.loss, self.options = rule, loss, options
-        config = _described(batches, options.seed, options.config)
+        self.config = _described(batches, options.seed, options.config)
         self.devices = _devices(rule, loss, params, batches, options.latent_parts)
         self.params, self.complete = divided(params)
         score = options.score
         self.score = score and jax.jit(_completed(score, self.complete))
-        self.first = first_state(rule, self.params, has_score=score is not None)
-        self.batches, self.is_first = (
-            self.devices.shared(batches),
-            self.devices.is_first,
-        )
-        _check_alike(config)
+        self.batches = self.devices.shared(batches)
+        self.is_first = self.devices.is_first
+        _check_alike(self.config)
         self.signals = Signals()
         is_alone = self.devices.processes == 1
         self.watchdog = Watchdog(None if is_alone else distributed.limit("PATIENCE"))
-        steps, minutes = options.steps, options.minutes
-        self.steps = (
-            STEPS if steps is None and minutes is None else steps and int(steps)
-        )
+        self.steps = options.steps and int(options.steps)
+        if options.steps is None and options.minutes is None:
+            self.steps = STEPS
         every = max(1, min((self.steps or STEPS) // RECORDS, LONGEST))
         self.every = 1 if rule.is_over is not None else options.log_every or every
-        checkpoint = options.checkpoint if self.is_first else None
-        self.saver = Saver(checkpoint, options.save_seconds, config)  # locks the folder
 
     @contextlib.contextmanager
     def open(self) -> Iterator[State]:
         """The initial state; what the run holds is released at the end of the block."""
         options, devices = self.options, self.devices
+        state = first_state(self.rule, self.params, has_score=self.score is not None)
+        checkpoint = options.checkpoint if self.is_first else None
+        saver = self.saver = Saver(checkpoint, options.save_seconds, self.config)
         threads = few_threads(largest(self.params))
-        with threads, contextlib.closing(self.saver), self.signals, self.watchdog:
-            found = self.saver.restore(self.first, options.resume and self.is_first)
+        with threads, contextlib.closing(saver), self.signals, self.watchdog:
+            found = saver.restore(state, options.resume and self.is_first)
             state, spent = devices.broadcast(found)
+            del found  # or it would be in memory for as long as the run
             state, step = devices.spread(state), int(state.step)
             self.history = History(options.log_path, self.is_first)
             self.history.begin(step)
