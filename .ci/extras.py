@@ -55,11 +55,6 @@ class Promise(NamedTuple):
 
 
 EXTRAS = {
-    "checkpoint": Promise("""
-fit(checkpoint="run")
-assert list(Path("run").iterdir())
-fit(checkpoint="run", resume=True)
-"""),
     "onnx": Promise("""
 gp.to_onnx(gp.predictor(model), "model.onnx")
 import onnx

@@ -69,6 +69,7 @@ class Options:
 
     @property
     def log_path(self) -> str | Path | None:
+        """The file of the records, by default in the folder of checkpoints."""
         if self.log is None and isinstance(self.checkpoint, str | Path):
             return Path(self.checkpoint) / "history.jsonl"
         return self.log
