@@ -41,7 +41,8 @@ def natgrad(line):
 """
 
 BARE = """
-assert np.isfinite(fit().history[-1].objective)
+assert np.isfinite(fit(checkpoint="run").history[-1].objective)
+fit(checkpoint="run", resume=True)
 natgrad("--help")
 natgrad("doctor")
 """
