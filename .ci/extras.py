@@ -41,7 +41,8 @@ def natgrad(line):
 """
 
 BARE = """
-assert np.isfinite(fit().history[-1].objective)
+assert np.isfinite(fit(checkpoint="run").history[-1].objective)
+fit(checkpoint="run", resume=True)
 natgrad("--help")
 natgrad("doctor")
 """
@@ -55,11 +56,6 @@ class Promise(NamedTuple):
 
 
 EXTRAS = {
-    "checkpoint": Promise("""
-fit(checkpoint="run")
-assert list(Path("run").iterdir())
-fit(checkpoint="run", resume=True)
-"""),
     "onnx": Promise("""
 gp.to_onnx(gp.predictor(model), "model.onnx")
 import onnx

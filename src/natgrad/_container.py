@@ -1,4 +1,4 @@
-"""One file of JSON and arrays, which is read as it was written or not at all.
+"""One file of JSON and arrays, read exactly as it was written or not at all.
 
     8 bytes    89 'N' 'G' 'M' 0D 0A 1A 0A
     4 bytes    version of this layout, little endian as all numbers
@@ -7,8 +7,8 @@
     JSON       an object
     the rest   a safetensors block
 
-The hash finds damage and not malice, for anyone can compute it. So all is bounded and
-checked before it is used, and a file only ever says what is in it: nothing of it runs.
+The hash detects damage and not malice, for anyone can compute it. So everything is
+bounded and checked before it is used, and nothing in a file is ever executed.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ from natgrad.errors import (
 MAGIC = b"\x89NGM\r\n\x1a\n"
 VERSION = 1
 MAX_BYTES = 2**30
-"""What a file may have, unless its reader says otherwise."""
+"""The largest file that is read by default."""
 MAX_JSON, MAX_HEADER = 2**21, 2**20
 """Bytes of the JSON, and of the header of the arrays."""
 MAX_ARRAYS = 4096
@@ -190,7 +190,7 @@ def _contents(path: Path, max_bytes: int) -> bytes:
 
 
 def _check_head(head: bytes, size: int) -> int:
-    """The length of the JSON, if that can be."""
+    """The length of the JSON; raises an error if the head is invalid."""
     if not head.startswith(MAGIC):
         raise CorruptFileError(
             f"it is not a file of natgrad: it starts with {shown(head[:8])}"
@@ -285,7 +285,7 @@ def _arrays(block: memoryview) -> dict[str, np.ndarray]:
 
 
 def _span(name: str, entry: Any) -> tuple[int, int]:
-    """Where an array starts and ends, if all that is said of it can be."""
+    """Where an array starts and ends; raises an error if its entry is invalid."""
     keys = {"dtype", "shape", "data_offsets"}
     if name == "__metadata__" or not isinstance(entry, dict) or entry.keys() != keys:
         raise CorruptFileError(f"its array {shown(name)} is {shown(entry)}")

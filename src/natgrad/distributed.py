@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from natgrad.errors import InputError, NatgradError, PeerError, TerminatedError
+from natgrad.errors import InputError, NatgradError, PeerError, Terminated
 
 
 __all__ = ["initialize"]
@@ -218,8 +218,8 @@ def is_started() -> bool:
 def _check_can_listen(address: str) -> None:
     """Waits until this host can listen at an address; JAX would crash there if not.
 
-    The name of a host that has just begun may not be known yet, or still be that of the
-    one before it. A fifth of the time for starting is left to that.
+    The name of a new host may be unknown at first, or still be that of the one before
+    it. A fifth of the time for starting is for that.
     """
     host, _, port = address.rpartition(":")
     end = time.monotonic() + limit("STARTING") / 5
@@ -241,13 +241,13 @@ def _check_can_listen(address: str) -> None:
 
 
 def _is_of_peers(error: Exception) -> bool:
-    told = ("Gloo", "gloo", "NCCL", "Connection", "coordination", "DEADLINE")
-    return any(word in str(error) for word in told)
+    words = ("Gloo", "gloo", "NCCL", "Connection", "coordination", "DEADLINE")
+    return any(word in str(error) for word in words)
 
 
 def _exit_after(kind: type[BaseException], error: BaseException, trace: Any) -> None:
     traceback.print_exception(kind, error, trace)
-    codes = {PeerError: LOST, TerminatedError: TERMINATED}
+    codes = {PeerError: LOST, Terminated: TERMINATED}
     leave(codes.get(kind, 1))
 
 

@@ -12,7 +12,7 @@ class InputError(NatgradError, ValueError):
 
 
 class FitError(NatgradError, RuntimeError):
-    """A computation that could not be carried through.
+    """A computation that failed.
 
     If it was a run of training, `params` and `history` are what it had until then.
     """
@@ -21,18 +21,25 @@ class FitError(NatgradError, RuntimeError):
     history: Any = None
 
 
-class TerminatedError(FitError):
-    """SIGTERM ended a run, after its last checkpoint was saved if it has any."""
+class Terminated(BaseException):
+    """SIGTERM ended a run, after its last checkpoint was saved if it has any.
+
+    It is no `Exception`, so that a search over models does not catch it and continue.
+    `params` and `history` are the result until then.
+    """
+
+    params: Any = None
+    history: Any = None
 
 
 class PeerError(NatgradError, RuntimeError):
-    """Another process of the same run was lost, and so the run is over."""
+    """Another process of the same run was lost, which ends the run."""
 
 
 class CheckpointError(NatgradError, OSError):
-    """A checkpoint that could not be written, or none that could be read.
+    """A file or checkpoint that could not be written, or no checkpoint that is valid.
 
-    If it was the last of a run, `params` and `history` are what the run gave.
+    If it was the last of a run, `params` and `history` are the result of the run.
     """
 
     params: Any = None
@@ -40,11 +47,11 @@ class CheckpointError(NatgradError, OSError):
 
 
 class CheckpointWarning(UserWarning):
-    """A checkpoint was damaged or could not be written, and the run went on."""
+    """A checkpoint was damaged or could not be written, and the run continues."""
 
 
 class InputWarning(UserWarning):
-    """Something about the data was mended, and is said."""
+    """Something about the data was repaired or is doubtful."""
 
 
 class NumericalWarning(UserWarning):

@@ -10,7 +10,7 @@ from natgrad._cli.folder import CHECKPOINT, MODEL, RUN
 from natgrad._cli.preparing import Prepared
 from natgrad._config import Run
 from natgrad.data._tables import Category, Number, Schema
-from natgrad.errors import CheckpointError, FitError, InputError, TerminatedError
+from natgrad.errors import CheckpointError, FitError, InputError, Terminated
 from natgrad.sklearn import _files as files
 
 
@@ -86,7 +86,7 @@ def test_a_file_holds_the_history_of_a_run_of_any_length(folder, trained, tmp_pa
         MemoryError(),
         RuntimeError("of XLA"),
         KeyboardInterrupt(),
-        TerminatedError("SIGTERM"),
+        Terminated("SIGTERM"),
     ],
     ids=lambda error: type(error).__name__,
 )

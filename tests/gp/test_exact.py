@@ -192,3 +192,14 @@ def test_it_ends_when_the_time_is_over_or_it_is_interrupted(tmp_path):
     assert broken.history.reason == "interrupted"
     lines = (tmp_path / "log").read_text().splitlines()
     assert len(lines) >= len(broken.history) - 1  # all but that of the interruption
+
+
+def test_it_resumes_as_every_run_does(tmp_path):
+    x, y, _ = table(40)
+    batch, first = padded(x, y), hyperparameters()
+    options = {"progress": False, "checkpoint": tmp_path / "run"}
+    whole = exact.fit([first, first], x, batch, steps=6, progress=False)
+    exact.fit([first, first], x, batch, steps=3, **options)
+    resumed = exact.fit([first, first], x, batch, steps=6, resume=True, **options)
+    leaves = lambda fitted: [np.asarray(x).tobytes() for x in jax.tree.leaves(fitted)]
+    assert leaves(resumed.params) == leaves(whole.params)

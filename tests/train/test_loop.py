@@ -17,7 +17,7 @@ from matplotlib import pyplot
 import natgrad
 from natgrad import annealed
 from natgrad.data import Batch
-from natgrad.errors import CheckpointError, FitError, TerminatedError
+from natgrad.errors import CheckpointError, FitError, InputError, Terminated
 from natgrad.families import diagonal
 from natgrad.positive import Log
 from natgrad.train import (
@@ -166,7 +166,7 @@ def test_an_interrupted_run_is_resumed_to_the_same_result(tmp_path):
         fit(resume=True, batch_size=10, **there)
     with pytest.raises(CheckpointError, match="data was .* and is "):
         fit(resume=True, data=Batch(X + 1, Y), **there)
-    with pytest.raises(TerminatedError) as ended:
+    with pytest.raises(Terminated) as ended:
         fit(resume=True, callbacks=[interrupting(44, signal.SIGTERM)], **there)
     assert ended.value.history[-1].step == 44
     resumed = fit(resume=True, **there)
@@ -309,6 +309,13 @@ def test_a_disk_that_is_full_for_a_moment_costs_nothing(tmp_path, monkeypatch):
         warnings.simplefilter("ignore")
         whole = fit(checkpoint=tmp_path, save_seconds=0.01)
     assert failures and same(fit(checkpoint=tmp_path, resume=True).params, whole.params)
+
+
+def test_an_unknown_option_is_refused_by_name():
+    with pytest.raises(TypeError, match="unknown option 'step'; there are .*'steps'"):
+        fit(step=3)
+    with pytest.raises(InputError, match="steps is 0; it should be above 0"):
+        fit(steps=0)
 
 
 def test_it_stops_in_time():

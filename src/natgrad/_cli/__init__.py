@@ -14,6 +14,7 @@ import click
 from natgrad import distributed
 from natgrad._cli import common
 from natgrad._config import LIKELIHOODS, NULLS
+from natgrad.errors import Terminated
 
 
 DATA = click.Path(path_type=str)
@@ -345,6 +346,8 @@ def main(args: Sequence[str] | None = None) -> None:
     except (click.Abort, KeyboardInterrupt):
         common.say("interrupted")
         code = 130
+    except Terminated:
+        code = distributed.TERMINATED
     except BrokenPipeError:
         common.leave_pipe()
         code = 0

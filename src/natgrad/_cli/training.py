@@ -24,7 +24,7 @@ from natgrad._cli.streaming import prepare_lake
 from natgrad._config import Run
 from natgrad.data import _tables as tables
 from natgrad.data._dataset import is_lake
-from natgrad.errors import CheckpointError, InputError, TerminatedError
+from natgrad.errors import CheckpointError, InputError, Terminated
 from natgrad.train._checkpoint import first_valid, steps_in
 
 
@@ -243,9 +243,9 @@ def _fit(
         if is_first:
             estimator.save(place / MODEL, metadata=table_metadata(prepared))
         distributed.barrier()  # none ends before the model is there
-    except TerminatedError:
+    except Terminated:
         say(f"terminated; continue with: natgrad resume {out}")
-        return distributed.TERMINATED
+        raise
     except KeyboardInterrupt:
         say(f"interrupted; continue with: natgrad resume {out}")
         return INTERRUPTED

@@ -66,7 +66,7 @@ def fit(
     to gain. Larger tables, and those for which you give a `batch_size`, take batches,
     of 256 rows by default: each step is a guarded natural step on q and one of Adam on
     the hyperparameters, at the same time. `rule` replaces both. You are warned if real
-    targets have so few rows that their noise cannot be told from the signal, or if the
+    targets have so few rows that noise and signal cannot be separated, or if the
     fit is worse than a Student-t distribution of them.
 
     `options` are those of `natgrad.train.Options`: `steps` or `minutes`, `patience`,
@@ -117,17 +117,17 @@ def fit(
 
 def _warn_of_doubts(fitted: Fitted, rows: Batch) -> None:
     """Warns if a fit of real targets may be worse than no fit."""
-    model, said = fitted.params, None
+    model, doubt = fitted.params, None
     counted = np.asarray(rows.weight) > 0
     x, y = np.asarray(rows.x)[counted], np.asarray(rows.y)[counted]
     if len(y) < FADED:
         distinct = len(np.unique(np.column_stack([x, y]), axis=0))
         leaves = jax.tree.leaves((model.kernel, model.likelihood, model.mean))
-        said = few(distinct, sum(np.size(leaf) for leaf in leaves))
-    if said is None and fitted.history.reason == CONVERGED:
-        said = worse(fitted.history[-1].objective, rows.y, rows.weight)
-    if said is not None:
-        warnings.warn(said, InputWarning, stacklevel=3)
+        doubt = few(distinct, sum(np.size(leaf) for leaf in leaves))
+    if doubt is None and fitted.history.reason == CONVERGED:
+        doubt = worse(fitted.history[-1].objective, rows.y, rows.weight)
+    if doubt is not None:
+        warnings.warn(doubt, InputWarning, stacklevel=3)
 
 
 def fits_at_once(model: SparseGP, rows: int) -> bool:

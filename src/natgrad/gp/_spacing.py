@@ -43,7 +43,7 @@ def scale_by_spacing(factor: float = FACTOR) -> optax.GradientTransformation:
 
 
 def default_hyperparameters() -> optax.GradientTransformationExtraArgs:
-    """What moves all but q if nothing is said.
+    """What moves all but q by default.
 
     The page docs/explanation/hyperparameters.md says why.
     """

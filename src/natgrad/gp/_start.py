@@ -1,4 +1,4 @@
-"""A model to begin with, from rows of inputs."""
+"""An initial model, from rows of inputs."""
 
 from typing import Any
 
@@ -21,11 +21,11 @@ def initialize(
     kernel: Any = None,
     mean: Any = None,
 ) -> SparseGP:
-    """A model of inputs of a size near 1, to be trained.
+    """An initial model, for inputs of a size near 1.
 
-    Its kernel, if none is given, is a Matérn-5/2 with a lengthscale for each input,
-    which begins at √D as in the paper; its inducing inputs are the k means of the rows,
-    100 of up to 2,000 and 200 from 4,000 on if their number is not given.
+    Its kernel is by default a Matérn-5/2 with a lengthscale for each input, which
+    starts at √D as in the paper. Its inducing inputs are the k means of the rows: by
+    default 100 for up to 2,000 rows, and 200 from 4,000 on.
     """
     if not isinstance(likelihood, AbstractLikelihood):
         raise InputError(

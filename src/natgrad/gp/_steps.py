@@ -33,7 +33,7 @@ def alternating(
 ) -> Rule:
     """`natural` moves q, then `ordinary` all else, on one batch.
 
-    The paper alternates too, but begins with `ordinary`. The loss is minus the bound of
+    The paper alternates too, but starts with `ordinary`. The loss is minus the ELBO of
     `num_data` rows. The batch is projected once for both halves, and for all trials of
     a guarded step; in the second half only the hyperparameters are differentiated.
     """

@@ -1,6 +1,6 @@
-"""Few rows with Gaussian noise: the evidence itself, in place of a bound.
+"""Few rows with Gaussian noise: the log marginal likelihood itself, not a bound.
 
-With all rows as inducing inputs, and q the exact posterior, the bound is the evidence.
+With all rows as inducing inputs, and q the exact posterior, the ELBO is the evidence.
 """
 
 import functools
@@ -70,7 +70,7 @@ class Hyperparameters(NamedTuple):
 
 
 def evidence(of: Hyperparameters, batch: Batch) -> Float[Array, ""]:
-    """log p(y) in nats, of all rows; they count by their weights, as in the bound."""
+    """log p(y) in nats, of all rows; they count by their weights, as in the ELBO."""
     x, scale = jnp.asarray(batch.x), _scale(of, batch)
     # Every eigenvalue is at least 1, and a row of weight 0 is one of the identity.
     scaled = jnp.outer(scale, scale) * of.kernel(x, x)
@@ -129,7 +129,7 @@ def _density_slopes(
 
 @eqx.filter_jit
 def solved(of: Hyperparameters, inducing: Any, batch: Batch) -> SparseGP:
-    """A model with q where the bound is highest: where a natural step of size 1 ends.
+    """A model with q where the ELBO is highest: where a natural step of size 1 ends.
 
     In whitened coordinates its precision is I + A W Aᵀ / σ², with W the weights.
     """

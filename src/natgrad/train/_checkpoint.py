@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -80,28 +80,6 @@ class Checkpoint(NamedTuple):
         return jax.tree.unflatten(treedef, leaves)
 
 
-@runtime_checkable
-class Checkpoints(Protocol):
-    """Where a run saves its state, to resume from."""
-
-    def save(
-        self, step: int, state: Any, config: dict[str, Any], score: float | None = None
-    ) -> None:
-        """Saves the state of a step, any tree of arrays and numbers.
-
-        It may return before the state is written. The next call raises what failed.
-        """
-        ...
-
-    def latest(self) -> Checkpoint | None:
-        """The newest valid checkpoint, or None if nothing was ever saved."""
-        ...
-
-    def close(self) -> None:
-        """Waits for the save in progress and releases what it holds."""
-        ...
-
-
 class FolderCheckpoints:
     """Checkpoints in a folder, written in the background.
 
@@ -143,11 +121,11 @@ class FolderCheckpoints:
     def save(
         self, step: int, state: Any, config: dict[str, Any], score: float | None = None
     ) -> None:
-        """Copies the state and writes it in the background.
+        """Copies a state, any tree of arrays and numbers, and writes it.
 
-        It first waits for the save before it. A step that is already saved is not
-        written again. A step before the newest is refused, because it would mix two
-        runs.
+        It first waits for the save before, and raises what failed there. A step that is
+        already saved is not written again. A step before the newest is refused, because
+        it would mix two runs.
         """
         self._settle()
         newest = max(self._scores, default=-1)
@@ -176,6 +154,7 @@ class FolderCheckpoints:
         self._pending = (step, self._worker.submit(self._write, document, data))
 
     def latest(self) -> Checkpoint | None:
+        """The newest valid checkpoint, or None if nothing was ever saved."""
         self._settle()
         return self._first_valid(steps_in(self._folder))
 
@@ -198,6 +177,7 @@ class FolderCheckpoints:
             ) from error
 
     def close(self) -> None:
+        """Waits for the save in progress and releases the folder."""
         try:
             self.wait()
         finally:

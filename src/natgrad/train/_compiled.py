@@ -1,5 +1,6 @@
 """The state of a run, and the compiled steps that move it on."""
 
+import dataclasses
 import time
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,20 +14,20 @@ from jaxtyping import Array
 from natgrad._runtime.compiler import LONG_RUN, SHORT_RUN
 from natgrad.data._batches import Batches
 from natgrad.distributed import lost_peers
-from natgrad.train._constants import NONE, Constants
+from natgrad.train._constants import Constants
 from natgrad.train._mesh import Across, Devices
 from natgrad.train._rules import Rule
 from natgrad.train._schedule import Plan, first_plan, planned, progress_of
 
 
 CALL_SECONDS = 0.2
-"""How long a call of the compiled steps may take: the loop can act but in between."""
+"""How long a call of the compiled steps may take: the loop acts only in between."""
 
 CALL_STEPS = 100
-"""How many steps a call may take, however short they are."""
+"""The most steps in a call."""
 
 CALL_BYTES = 2**24
-"""How much memory the batches of one call may take."""
+"""The most memory for the batches of one call."""
 
 REFUSALS = 10
 """How many steps in a row may be refused before the run ends."""
@@ -50,7 +51,7 @@ class Best(NamedTuple):
 
 
 class State(NamedTuple):
-    """All that a run needs to go on."""
+    """All that a run needs to continue."""
 
     step: Any
     params: Any
@@ -137,7 +138,7 @@ def _take_steps(
 
 
 def is_over(rule: Rule, state: State) -> Any:
-    """Whether a run has found its optimum, as far as it can tell."""
+    """Whether a run has converged."""
     if rule.is_over is not None:
         return rule.is_over(state.optimizer)
     if state.plan is None:
@@ -156,31 +157,27 @@ def _tallied(tally: Tally, loss: Array) -> Tally:
     )
 
 
+@dataclasses.dataclass
 class Caller:
-    """Calls the compiled steps, as many at once as may go without a look.
+    """Calls the compiled steps, as many at once as the loop can do without control.
 
-    A call ends at the latest where a record is due, every `every` steps. While the
-    steps of one are computed, the batches of the next are fetched.
+    A call ends at the latest where a record is due, every `every` steps. While its
+    steps are computed, the batches of the next call are fetched.
     """
 
-    def __init__(
-        self,
-        rule: Rule,
-        batches: Batches,
-        seed: int,
-        every: int,
-        steps: int | None,
-        limit: float | None,
-        devices: Devices = Devices(),
-        complete: Constants = NONE,
-    ):
-        self.rule, self.batches, self.seed = rule, batches, seed
-        self.devices, self.complete = devices, complete
-        self.every, self.steps, self.limit = every, steps, limit
-        self.room = 1
-        # Unknown: the first call compiles. What was measured is to be agreed on.
-        self.seconds_per_step = self.measured = np.inf
-        self.ready: Any = None
+    rule: Rule
+    batches: Batches
+    seed: int
+    every: int
+    steps: int | None
+    limit: float | None
+    devices: Devices
+    complete: Constants
+    room: int = 1
+    # Unknown: the first call compiles. What was measured is to be agreed on.
+    seconds_per_step: float = np.inf
+    measured: float = np.inf
+    ready: Any = None
 
     def call(self, state: State, seconds: float) -> State:
         """The state after some steps; the same if there is no more data."""
@@ -191,7 +188,7 @@ class Caller:
             return state
         stacked, number = fetched
         is_compiled = self.ready is not None
-        begun = time.monotonic()
+        started = time.monotonic()
         advance = _advance_briefly if self.rule.is_brief else _advance
         with lost_peers():
             state = advance(
@@ -209,7 +206,7 @@ class Caller:
             self.ready = self._fetch(step + number)
             jax.block_until_ready(state.step)
         if is_compiled:
-            self.measured = (time.monotonic() - begun) / number
+            self.measured = (time.monotonic() - started) / number
         return state._replace(best=best)
 
     def _fetch(self, step: int) -> tuple[Any, int] | None:

@@ -15,7 +15,7 @@ from natgrad._guarded import GuardedState
 from natgrad._runtime.programs import limit_programs
 from natgrad._runtime.threads import few_threads, largest
 from natgrad.data._batches import Arrays, Batches, Iterated, as_batches
-from natgrad.errors import FitError, InputError, InputWarning, TerminatedError
+from natgrad.errors import FitError, InputError, InputWarning, Terminated
 from natgrad.train._compiled import (
     REFUSALS,
     Best,
@@ -70,7 +70,7 @@ def fit(
 ) -> Fitted:
     """Trains any tree of parameters, with natural gradients for its distributions.
 
-    `loss(params, batch)` is in nats, of all the data: minus the evidence bound,
+    `loss(params, batch)` is in nats, of all the data: minus the ELBO,
     estimated from a batch; it may take a `key` too, which is new at each step. `data`
     is a tree of columns, such as (x, y), of which batches have `batch_size` rows, or an
     iterable of batches. On several devices each has a part of a batch, and the loss of
@@ -131,7 +131,7 @@ def run(
     with prepared.open() as state:
         fitted = prepared.end(*prepared.loop(state))
     if fitted.history.reason == REASONS[TERMINATED]:
-        error = TerminatedError("SIGTERM ended the run")
+        error = Terminated("SIGTERM ended the run")
         error.params, error.history = fitted
         raise error
     return fitted
@@ -149,37 +149,35 @@ class _Run:
         options: Options,
     ):
         self.rule, self.loss, self.options = rule, loss, options
-        config = _described(batches, options.seed, options.config)
+        self.config = _described(batches, options.seed, options.config)
         self.devices = _devices(rule, loss, params, batches, options.latent_parts)
         self.params, self.complete = divided(params)
         score = options.score
         self.score = score and jax.jit(_completed(score, self.complete))
-        self.first = first_state(rule, self.params, has_score=score is not None)
-        self.batches, self.is_first = (
-            self.devices.shared(batches),
-            self.devices.is_first,
-        )
-        _check_alike(config)
+        self.batches = self.devices.shared(batches)
+        self.is_first = self.devices.is_first
+        _check_alike(self.config)
         self.signals = Signals()
         is_alone = self.devices.processes == 1
         self.watchdog = Watchdog(None if is_alone else distributed.limit("PATIENCE"))
-        steps, minutes = options.steps, options.minutes
-        self.steps = (
-            STEPS if steps is None and minutes is None else steps and int(steps)
-        )
+        self.steps = options.steps and int(options.steps)
+        if options.steps is None and options.minutes is None:
+            self.steps = STEPS
         every = max(1, min((self.steps or STEPS) // RECORDS, LONGEST))
         self.every = 1 if rule.is_over is not None else options.log_every or every
-        checkpoint = options.checkpoint if self.is_first else None
-        self.saver = Saver(checkpoint, options.save_seconds, config)  # locks the folder
 
     @contextlib.contextmanager
     def open(self) -> Iterator[State]:
-        """The state to begin with, and all that is to be closed after the run."""
+        """The initial state; what the run holds is released at the end of the block."""
         options, devices = self.options, self.devices
+        state = first_state(self.rule, self.params, has_score=self.score is not None)
+        checkpoint = options.checkpoint if self.is_first else None
+        saver = self.saver = Saver(checkpoint, options.save_seconds, self.config)
         threads = few_threads(largest(self.params))
-        with threads, contextlib.closing(self.saver), self.signals, self.watchdog:
-            found = self.saver.restore(self.first, options.resume and self.is_first)
+        with threads, contextlib.closing(saver), self.signals, self.watchdog:
+            found = saver.restore(state, options.resume and self.is_first)
             state, spent = devices.broadcast(found)
+            del found  # or it would be in memory for as long as the run
             state, step = devices.spread(state), int(state.step)
             self.history = History(options.log_path, self.is_first)
             self.history.begin(step)
@@ -320,12 +318,12 @@ def _devices(
 
 def _check_alike(described: dict[str, Any]) -> None:
     """Raises if the processes are not of the same run."""
-    told = distributed.exchange(json.dumps(described, sort_keys=True).encode())
-    for process, other in enumerate(told):
-        if other != told[0]:
+    runs = distributed.exchange(json.dumps(described, sort_keys=True).encode())
+    for process, other in enumerate(runs):
+        if other != runs[0]:
             raise InputError(
                 f"process {process} has a different run from process 0: "
-                f"{other.decode():.300}, not {told[0].decode():.300}"
+                f"{other.decode():.300}, not {runs[0].decode():.300}"
             )
 
 

@@ -225,8 +225,10 @@ class Devices(NamedTuple):
             data = multihost_utils.broadcast_one_to_all(data, self.is_first)
         ends = np.cumsum([a.nbytes for a in arrays])[:-1]
         parts = zip(np.split(np.asarray(data), ends), arrays, strict=True)
-        told = [np.frombuffer(p.tobytes(), a.dtype).reshape(a.shape) for p, a in parts]
-        return jax.tree.unflatten(structure, told)
+        values = [
+            np.frombuffer(p.tobytes(), a.dtype).reshape(a.shape) for p, a in parts
+        ]
+        return jax.tree.unflatten(structure, values)
 
     def barrier(self) -> None:
         """Waits for all processes."""

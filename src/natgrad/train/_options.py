@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from natgrad.errors import InputError
-from natgrad.train._checkpoint import Checkpoints
+from natgrad.train._checkpoint import FolderCheckpoints
 from natgrad.train._history import Record
 
 
@@ -18,7 +18,7 @@ class Options:
     without a new best: of `score`, a function of the parameters that should grow, or of
     the objective if there is no score. With a score `fit` returns the best parameters,
     otherwise the last. After Ctrl-C it ends early and returns what it has; after
-    SIGTERM it raises a `TerminatedError`.
+    SIGTERM it raises `natgrad.errors.Terminated`.
 
     A record is made every `log_every` steps. It is a line of the file `log`, and each
     of the `callbacks` gets it with the parameters. `progress` may be a title for the
@@ -40,7 +40,7 @@ class Options:
     log: str | Path | None = None
     log_every: int | None = None
     callbacks: Sequence[Callable[[Record, Any], None]] = ()
-    checkpoint: str | Path | Checkpoints | None = None
+    checkpoint: str | Path | FolderCheckpoints | None = None
     save_seconds: int | float = 10.0
     resume: bool = False
     config: dict[str, Any] | None = None
@@ -69,6 +69,7 @@ class Options:
 
     @property
     def log_path(self) -> str | Path | None:
+        """The file of the records, by default in the folder of checkpoints."""
         if self.log is None and isinstance(self.checkpoint, str | Path):
             return Path(self.checkpoint) / "history.jsonl"
         return self.log

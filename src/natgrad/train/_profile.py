@@ -62,7 +62,7 @@ class Evaluated(NamedTuple):
     """The profile at some hyperparameters.
 
     `params` have their distributions at the minimum, `slope` is the gradient, shaped
-    like them, and `kept` is what the next evaluation may begin with.
+    like them, and `kept` is what the next evaluation may start from.
     """
 
     params: Any

@@ -52,9 +52,9 @@ Loss = Callable[..., Array]
 def in_turn(loss: Loss, *optimizers: optax.GradientTransformation) -> Rule:
     """A step of each optimizer, one after another, on one batch.
 
-    Each gets the gradient where the one before it has arrived. On several devices the
-    loss of a batch is the mean of those of its parts. With one optimizer it is
-    a plain step; `natgrad.split` moves distributions and the rest at the same time, and
+    Each gets the gradient at the parameters left by the previous one. On several
+    devices the loss of a batch is the mean of those of its parts. With one optimizer it
+    is a plain step. `natgrad.split` moves distributions and the rest at the same time,
     `on_distributions` with `on_hyperparameters` in turn, as the paper does.
     """
     steps = [optax.with_extra_args_support(tx) for tx in optimizers]
@@ -96,7 +96,7 @@ def in_turn(loss: Loss, *optimizers: optax.GradientTransformation) -> Rule:
 
 
 def default_hyperparameters() -> optax.GradientTransformationExtraArgs:
-    """What moves all but the distributions if nothing is said: see `RATE`."""
+    """What moves all but the distributions by default: see `RATE`."""
     return annealed(optax.scale_by_adam(), RATE)
 
 

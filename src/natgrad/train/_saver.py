@@ -7,12 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from natgrad.errors import CheckpointError, CheckpointWarning
-from natgrad.train._checkpoint import (
-    Checkpoints,
-    FolderCheckpoints,
-    as_json,
-    describe,
-)
+from natgrad.train._checkpoint import FolderCheckpoints, as_json, describe
 from natgrad.train._history import History
 
 
@@ -26,7 +21,7 @@ class Saver:
 
     def __init__(
         self,
-        checkpoint: str | Path | Checkpoints | None,
+        checkpoint: str | Path | FolderCheckpoints | None,
         seconds: int | float,
         config: dict[str, Any],
     ):

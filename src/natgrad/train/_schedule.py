@@ -38,7 +38,7 @@ class Plan(NamedTuple):
 
 
 def first_plan() -> Plan:
-    """Of a run of which nothing is known."""
+    """The plan of a run before its first step."""
     never, zero = jnp.full((), jnp.inf, float), jnp.zeros((), float)
     span = jnp.full((), SPAN, float)
     return Plan(zero, jnp.zeros(SLOTS, float), zero, span, never, never)

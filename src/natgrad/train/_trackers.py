@@ -9,7 +9,7 @@ from natgrad.train._history import Record
 class TensorBoard:
     """Writes each number of a record as a scalar that TensorBoard shows.
 
-    Lines are written to `folder` as they come, and a resumed run goes on there.
+    It writes to `folder` at once, and a resumed run continues there.
     """
 
     def __init__(self, folder: str | Path):
