@@ -117,8 +117,8 @@ def _name(value: eqx.Module, where: str, source: Source) -> str:
     for base, instead in _ADVICE.items():
         if isinstance(value, base):
             raise InputError(
-                f"{where} is a {kind.__name__}, which is made of code, and that cannot "
-                f"go into a file; write {instead} of your own"
+                f"{where} is a {kind.__name__}, which holds code; a file cannot store "
+                f"code: write {instead} of your own"
             )
     name = f"custom.{kind.__name__}"
     if source.classes.setdefault(name, kind) is not kind:
