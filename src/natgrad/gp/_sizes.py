@@ -45,7 +45,7 @@ def unseen(model: SparseGP, other: SparseGP, batch: Batch) -> Float[Array, ""]:
     return weight @ gain / weight.sum()
 
 
-# Only `choose_num_inducing` calls this: jax refuses compiler options inside another program.
+# Not for use in another program: jax refuses compiler options there.
 _jit: Any = eqx.filter_jit  # its type knows of no options of jax.jit
 _unseen = _jit(lambda *asked: unseen(*asked), compiler_options=SHORT_RUN)
 
