@@ -38,7 +38,7 @@ _ADVICE = {
 }
 
 
-def _is_saved(kind: object) -> bool:
+def _is_saved(kind: object) -> typing.TypeGuard[type[eqx.Module]]:
     return (
         isinstance(kind, type)
         and issubclass(kind, eqx.Module)
@@ -48,12 +48,13 @@ def _is_saved(kind: object) -> bool:
 
 
 # A class is registered by its public name: files name it by module and class.
-OWN: dict[str, type[eqx.Module]] = {"SparseGP": SparseGP} | {
+OWN: dict[str, type[eqx.Module]] = {
     f"{module.__name__.rpartition('.')[2]}.{name}": kind
     for module in (kernels, likelihoods, means, gaussian, linalg)
     for name, kind in vars(module).items()
     if _is_saved(kind)
 }
+OWN["SparseGP"] = SparseGP
 _NAMES = {kind: name for name, kind in OWN.items()}
 
 # Numbers that set how much is computed, and that no constructor bounds.
