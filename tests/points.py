@@ -8,16 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from natgrad import linalg, positive
-from natgrad.families import (
-    beta,
-    categorical,
-    diagonal,
-    dirichlet,
-    gamma,
-    gaussian,
-    wishart,
-)
+from natgrad import families, linalg, positive
 
 
 def blocks(page: str, only: tuple[type, ...] = (ast.stmt,)) -> dict:
@@ -74,7 +65,7 @@ def label(q) -> str:
     return type(q).__name__ + (f"({stored[0]})" if stored else "")
 
 
-def families() -> dict[str, list]:
+def all_families() -> dict[str, list]:
     """For each family a distribution, and templates of its other coordinates."""
     number = lambda *x: positive.Plain(jnp.asarray(x[0] if len(x) == 1 else x))
     full, zeros, zero = linalg.Full(covariance(3)), jnp.zeros(3), jnp.zeros(())
@@ -83,39 +74,39 @@ def families() -> dict[str, list]:
     scalars = numbers().values()
     return {
         "gaussian": [
-            gaussian.Moments(vector(3), full),
-            *(gaussian.Moments(zeros, s) for s in matrices),
-            *(gaussian.Canonical(zeros, s) for s in matrices),
+            families.gaussian.Moments(vector(3), full),
+            *(families.gaussian.Moments(zeros, s) for s in matrices),
+            *(families.gaussian.Canonical(zeros, s) for s in matrices),
         ],
         "diagonal": [
-            diagonal.Moments(vector(3), number(0.5, 1.0, 3.0)),
-            *(diagonal.Moments(zeros, s) for s in vectors),
-            *(diagonal.Canonical(zeros, s) for s in vectors),
+            families.diagonal.Moments(vector(3), number(0.5, 1.0, 3.0)),
+            *(families.diagonal.Moments(zeros, s) for s in vectors),
+            *(families.diagonal.Canonical(zeros, s) for s in vectors),
         ],
         "gamma": [
-            gamma.ShapeRate(number(2.3), number(0.4)),
-            *(gamma.ShapeRate(s, s) for s in scalars),
-            *(gamma.MeanShape(s, s) for s in (plain, log)),
+            families.gamma.ShapeRate(number(2.3), number(0.4)),
+            *(families.gamma.ShapeRate(s, s) for s in scalars),
+            *(families.gamma.MeanShape(s, s) for s in (plain, log)),
             USERS["MeanSpread"](jnp.ones(()), zero),
         ],
         "beta": [
-            beta.Concentrations(number(2.3), number(0.6)),
-            *(beta.Concentrations(s, s) for s in scalars),
-            *(beta.MeanTotal(zero, s) for s in (plain, log)),
+            families.beta.Concentrations(number(2.3), number(0.6)),
+            *(families.beta.Concentrations(s, s) for s in scalars),
+            *(families.beta.MeanTotal(zero, s) for s in (plain, log)),
         ],
         "dirichlet": [
-            dirichlet.Concentrations(number(0.5, 1.7, 3.0)),
-            *(dirichlet.Concentrations(s) for s in vectors),
-            *(dirichlet.MeanTotal(jnp.zeros(2), s) for s in (plain, log)),
+            families.dirichlet.Concentrations(number(0.5, 1.7, 3.0)),
+            *(families.dirichlet.Concentrations(s) for s in vectors),
+            *(families.dirichlet.MeanTotal(jnp.zeros(2), s) for s in (plain, log)),
         ],
         "categorical": [
-            categorical.Logits(vector(4)),
-            categorical.Probabilities(jnp.full(3, 0.25)),
+            families.categorical.Logits(vector(4)),
+            families.categorical.Probabilities(jnp.full(3, 0.25)),
         ],
         "wishart": [
-            wishart.ScaleDof(full, number(2.2)),
-            *(wishart.ScaleDof(s, log) for s in matrices),
-            *(wishart.RateDof(s, plain) for s in matrices),
+            families.wishart.ScaleDof(full, number(2.2)),
+            *(families.wishart.ScaleDof(s, log) for s in matrices),
+            *(families.wishart.RateDof(s, plain) for s in matrices),
         ],
         "tilted": [EXTENSIONS["Tilted"](jnp.asarray(1.3))],
     }
@@ -129,12 +120,12 @@ def in_all_coordinates(first, *templates) -> dict:
     }
 
 
-FAMILIES = {name: in_all_coordinates(*qs) for name, qs in families().items()}
+FAMILIES = {name: in_all_coordinates(*qs) for name, qs in all_families().items()}
 # A column of a root may be of either sign.
 TURNED = linalg.Sqrt(jnp.diag(jnp.asarray([1.0, -1.0, 1.0])))
 for _family, _turned in {
-    "gaussian": gaussian.Moments(jnp.zeros(3), TURNED),
-    "wishart": wishart.ScaleDof(TURNED, positive.Log(jnp.zeros(()))),
+    "gaussian": families.gaussian.Moments(jnp.zeros(3), TURNED),
+    "wishart": families.wishart.ScaleDof(TURNED, positive.Log(jnp.zeros(()))),
 }.items():
     _theta = next(iter(FAMILIES[_family].values())).natural()
     FAMILIES[_family][f"{label(_turned)[:-1]}, turned)"] = _turned.at_natural(_theta)

@@ -124,13 +124,12 @@ def guarded_ngd(
     leaves that belong to no distribution are left still. A step that fails every test,
     or a gradient that is not finite, leaves all as it was and is counted as refused.
 
-    `batch_fraction` is the part of the data that a minibatch holds. Left out, it is
-    found whether the loss is noisy: then its value differs from the one this step saw
-    at the same place. Say `is_noisy=True` if the loss draws random numbers of its own,
-    new ones at each step: it is then noisy even if a batch holds all the data. While
-    other parameters move, steps do not fall below a floor; if
-    `update` is told the `progress` of the run, from 0 to 1, the floor falls to 0 with
-    it, as their rate does under `annealed`.
+    `batch_fraction` is the part of the data that a minibatch holds. If you leave it
+    out, the step finds whether the loss is noisy: its value then differs from the last
+    one at the same place. Set `is_noisy=True` if the loss draws new random numbers at
+    each step: it is noisy even if a batch holds all the data. While other parameters
+    move, steps do not fall below a floor. If `update` gets the `progress` of the run,
+    from 0 to 1, the floor falls to 0 with it, as their rate does under `annealed`.
     """
 
     if batch_fraction is not None and not 0 < batch_fraction <= 1:
@@ -335,10 +334,10 @@ def _dtype(q: AbstractDistribution[Any]) -> np.dtype[Any]:
 
 
 def _fingerprint(tree: object) -> Array:
-    """A number that changes when the parameters beside the distributions do."""
+    """A number that changes when a parameter outside the distributions does."""
     nodes = jax.tree.leaves(tree, is_leaf=is_distribution)
     others = [node for node in nodes if not is_distribution(node)]
-    # Of bits and not of numbers: a small one must not be lost beside a large one.
+    # Of bits and not of numbers: a large one must not hide a small one.
     bits = lambda x: lax.bitcast_convert_type(jnp.asarray(x).astype(float), jnp.uint32)
     words = jnp.concatenate(
         [*(bits(x).ravel() for x in others), jnp.zeros(1, "uint32")]

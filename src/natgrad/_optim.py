@@ -111,8 +111,8 @@ def annealed(
     """Scales the updates of `tx`, such as `optax.scale_by_adam`, by a falling rate.
 
     It falls from `learning_rate` as half a cosine in `progress`, the part of the run
-    that is over, which `update` is told: so a run of any length, in steps or in
-    minutes, ends at rest.
+    that is over, which `update` takes. A run of any length, in steps or in minutes,
+    ends at rest.
     """
     inner = optax.with_extra_args_support(tx)
 

@@ -7,26 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from natgrad.gp.kernels import (
-    RBF,
-    AbstractKernel,
-    Constant,
-    Linear,
-    Matern12,
-    Matern32,
-    Matern52,
-    OnInputs,
-    Periodic,
-    Polynomial,
-    RationalQuadratic,
-)
+from natgrad.gp import kernels
 from tests.points import EXTENSIONS
 
 
 class Case(NamedTuple):
     """A kernel, the formula it should be, and how closely where that is hard."""
 
-    kernel: AbstractKernel
+    kernel: kernels.AbstractKernel
     formula: Callable[[np.ndarray, np.ndarray], np.ndarray]
     coincident: float = 1e-12  # a cusp turns a rounding of r² into its root
     far: float = 1e-6
@@ -35,15 +23,15 @@ class Case(NamedTuple):
 ROUGH = 1e-7
 EACH = np.asarray([0.6, 1.1, 2.3])
 STATIONARY = {
-    "matern12": (Matern12, lambda r: np.exp(-r), ROUGH),
-    "matern32": (Matern32, lambda r: (1 + 3**0.5 * r) * np.exp(-(3**0.5) * r)),
+    "matern12": (kernels.Matern12, lambda r: np.exp(-r), ROUGH),
+    "matern32": (kernels.Matern32, lambda r: (1 + 3**0.5 * r) * np.exp(-(3**0.5) * r)),
     "matern52": (
-        Matern52,
+        kernels.Matern52,
         lambda r: (1 + 5**0.5 * r + 5 / 3 * r**2) * np.exp(-(5**0.5) * r),
     ),
-    "rbf": (RBF, lambda r: np.exp(-(r**2) / 2)),
+    "rbf": (kernels.RBF, lambda r: np.exp(-(r**2) / 2)),
     "rational": (
-        lambda ell, variance: RationalQuadratic(ell, variance, 0.7),
+        lambda ell, variance: kernels.RationalQuadratic(ell, variance, 0.7),
         lambda r: (1 + r**2 / 1.4) ** -0.7,
     ),
     "wendland": (
@@ -78,36 +66,38 @@ CASES: dict[str, Case] = (
     dict(stationary_cases())
     | {
         "periodic.one": Case(
-            Periodic(0.8, 1.7, 1.9),
+            kernels.Periodic(0.8, 1.7, 1.9),
             lambda x, z: periodic(x, z, 0.8, 1.9),
             far=np.inf,  # which period it is in is not known there
         ),
         "periodic.each": Case(
-            Periodic(EACH, 1.7, EACH[::-1] + 1),
+            kernels.Periodic(EACH, 1.7, EACH[::-1] + 1),
             lambda x, z: periodic(x, z, EACH, EACH[::-1] + 1),
             far=np.inf,
         ),
-        "linear.one": Case(Linear(0.8), lambda x, z: 0.8 * x @ z.T),
-        "linear.each": Case(Linear(EACH), lambda x, z: x * EACH @ z.T),
+        "linear.one": Case(kernels.Linear(0.8), lambda x, z: 0.8 * x @ z.T),
+        "linear.each": Case(kernels.Linear(EACH), lambda x, z: x * EACH @ z.T),
         "polynomial.one": Case(
-            Polynomial(3, 0.8, 1.7, 0.4),
+            kernels.Polynomial(3, 0.8, 1.7, 0.4),
             lambda x, z: 1.7 * (x @ z.T / 0.64 + 0.4) ** 3,
         ),
         "polynomial.each": Case(
-            Polynomial(2, EACH, 1.7, 0.4),
+            kernels.Polynomial(2, EACH, 1.7, 0.4),
             lambda x, z: 1.7 * (x / EACH**2 @ z.T + 0.4) ** 2,
         ),
-        "constant": Case(Constant(0.9), lambda x, z: np.full((len(x), len(z)), 0.9)),
+        "constant": Case(
+            kernels.Constant(0.9), lambda x, z: np.full((len(x), len(z)), 0.9)
+        ),
         "sum": Case(
-            RBF(0.8) + Linear(0.5),
+            kernels.RBF(0.8) + kernels.Linear(0.5),
             lambda x, z: np.exp(-(pairs(x, z) ** 2).sum(-1) / 1.28) + 0.5 * x @ z.T,
         ),
         "product": Case(
-            2.0 * (RBF(0.8) * Linear(0.5)),
+            2.0 * (kernels.RBF(0.8) * kernels.Linear(0.5)),
             lambda x, z: np.exp(-(pairs(x, z) ** 2).sum(-1) / 1.28) * (x @ z.T),
         ),
         "on_inputs": Case(
-            OnInputs(RBF(EACH[:2]), (2, 0)),
+            kernels.OnInputs(kernels.RBF(EACH[:2]), (2, 0)),
             lambda x, z: np.exp(
                 -((pairs(x, z)[..., [2, 0]] / EACH[:2]) ** 2).sum(-1) / 2
             ),

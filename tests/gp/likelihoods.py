@@ -11,21 +11,7 @@ import pytest
 import scipy.stats
 
 from natgrad._quadrature import gauss_hermite
-from natgrad.gp.likelihoods import (
-    Bernoulli,
-    Beta,
-    FromDistribution,
-    Gamma,
-    Gaussian,
-    HeteroskedasticGaussian,
-    LearnedEdges,
-    NegativeBinomial,
-    Ordinal,
-    Poisson,
-    RobustMax,
-    Softmax,
-    StudentT,
-)
+from natgrad.gp import likelihoods
 from natgrad.gp.likelihoods._base import expectation
 from tests.points import EXTENSIONS
 
@@ -49,43 +35,53 @@ class Case(NamedTuple):
 
 
 LIKELIHOODS = {
-    "Gaussian": Case(Gaussian(0.3), REAL, is_log_concave=True),
-    "StudentT": Case(StudentT(0.6, 4.0), REAL, nodes_error=2e-4, tail=1e-6),
+    "Gaussian": Case(likelihoods.Gaussian(0.3), REAL, is_log_concave=True),
+    "StudentT": Case(likelihoods.StudentT(0.6, 4.0), REAL, nodes_error=2e-4, tail=1e-6),
     "Gamma": Case(
-        Gamma(2.5),
+        likelihoods.Gamma(2.5),
         POSITIVE,
         is_log_concave=True,
         log_size=lambda mean, var: var / 2 - mean,
     ),
-    "Beta": Case(Beta(8.0), UNIT),
-    "Beta(probit)": Case(Beta(8.0, "probit"), UNIT),
-    "Bernoulli": Case(Bernoulli(), [0, 1, 1], is_log_concave=True),
-    "Bernoulli(logit)": Case(Bernoulli("logit"), [0, 1, 1], is_log_concave=True),
-    "Ordinal": Case(Ordinal(EDGES, 0.7), [0, 2, 3], is_log_concave=True),
+    "Beta": Case(likelihoods.Beta(8.0), UNIT),
+    "Beta(probit)": Case(likelihoods.Beta(8.0, "probit"), UNIT),
+    "Bernoulli": Case(likelihoods.Bernoulli(), [0, 1, 1], is_log_concave=True),
+    "Bernoulli(logit)": Case(
+        likelihoods.Bernoulli("logit"), [0, 1, 1], is_log_concave=True
+    ),
+    "Ordinal": Case(likelihoods.Ordinal(EDGES, 0.7), [0, 2, 3], is_log_concave=True),
     "Ordinal(learned)": Case(
-        Ordinal(LearnedEdges(EDGES), 0.7), [0, 2, 3], is_log_concave=True
+        likelihoods.Ordinal(likelihoods.LearnedEdges(EDGES), 0.7),
+        [0, 2, 3],
+        is_log_concave=True,
     ),
     "Poisson": Case(
-        Poisson(),
+        likelihoods.Poisson(),
         COUNTS,
         is_log_concave=True,
         log_size=lambda mean, var: var / 2 + mean,
     ),
-    "NegativeBinomial": Case(NegativeBinomial(0.4), COUNTS, is_log_concave=True),
-    "HeteroskedasticGaussian": Case(
-        HeteroskedasticGaussian(), REAL, log_size=lambda m, v: 2 * (v - m) + 5
+    "NegativeBinomial": Case(
+        likelihoods.NegativeBinomial(0.4), COUNTS, is_log_concave=True
     ),
-    "RobustMax(3)": Case(RobustMax(3), LABELS, nodes_error=1e-3),
-    "RobustMax(10)": Case(RobustMax(10, 0.01), [0, 9, 4], nodes_error=1e-3),
-    "Softmax": Case(Softmax(3, draws=512), LABELS),
+    "HeteroskedasticGaussian": Case(
+        likelihoods.HeteroskedasticGaussian(),
+        REAL,
+        log_size=lambda m, v: 2 * (v - m) + 5,
+    ),
+    "RobustMax(3)": Case(likelihoods.RobustMax(3), LABELS, nodes_error=1e-3),
+    "RobustMax(10)": Case(likelihoods.RobustMax(10, 0.01), [0, 9, 4], nodes_error=1e-3),
+    "Softmax": Case(likelihoods.Softmax(3, draws=512), LABELS),
     "FromDistribution": Case(
-        FromDistribution(
+        likelihoods.FromDistribution(
             lambda f: dist.Gamma(2.5, 2.5 * jnp.exp(-f)), None, "positive"
         ),
         POSITIVE,
     ),
     "FromDistribution(2)": Case(
-        FromDistribution(lambda f: dist.Normal(f[0], jnp.exp(f[1])), 2, draws=512),
+        likelihoods.FromDistribution(
+            lambda f: dist.Normal(f[0], jnp.exp(f[1])), 2, draws=512
+        ),
         REAL,
     ),
     "Quantile": Case(
@@ -122,8 +118,8 @@ def is_monte_carlo(name: str) -> bool:
 def definition(likelihood, mean, var, y):
     """E[log p(y | f)] by 200 nodes for each latent, of which there are one or two."""
     rule = gauss_hermite(200)
-    if isinstance(likelihood, RobustMax):
-        more = RobustMax(likelihood.classes, likelihood.error, nodes=200)
+    if isinstance(likelihood, likelihoods.RobustMax):
+        more = likelihoods.RobustMax(likelihood.classes, likelihood.error, nodes=200)
         return more.expected_log_prob(mean, var, y)
     if likelihood.latents is None:
         return expectation(lambda f: likelihood.log_prob(f, y), mean, var, rule)

@@ -1,6 +1,6 @@
 """The posterior as prior times sites: the dual form of a sparse Gaussian process.
 
-q(u) ∝ p(u) t(u), and the sites t(u) = exp(λᵀu − uᵀΛu/2) are what the data have said so
+q(u) ∝ p(u) t(u), and the sites t(u) = exp(λᵀu − uᵀΛu/2) are what the data have added so
 far. When the hyperparameters move with the sites held, q moves along with its prior,
 and the bound sees further than with q itself held (Adam, Chang, Khan and Solin 2021).
 At an optimal q both have the same derivative.

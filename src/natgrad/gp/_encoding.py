@@ -38,7 +38,7 @@ _ADVICE = {
 }
 
 
-def _is_saved(kind: object) -> bool:
+def _is_saved(kind: object) -> typing.TypeGuard[type[eqx.Module]]:
     return (
         isinstance(kind, type)
         and issubclass(kind, eqx.Module)
@@ -48,12 +48,13 @@ def _is_saved(kind: object) -> bool:
 
 
 # A class is registered by its public name: files name it by module and class.
-OWN: dict[str, type[eqx.Module]] = {"SparseGP": SparseGP} | {
+OWN: dict[str, type[eqx.Module]] = {
     f"{module.__name__.rpartition('.')[2]}.{name}": kind
     for module in (kernels, likelihoods, means, gaussian, linalg)
     for name, kind in vars(module).items()
     if _is_saved(kind)
 }
+OWN["SparseGP"] = SparseGP
 _NAMES = {kind: name for name, kind in OWN.items()}
 
 # Numbers that set how much is computed, and that no constructor bounds.
@@ -117,8 +118,8 @@ def _name(value: eqx.Module, where: str, source: Source) -> str:
     for base, instead in _ADVICE.items():
         if isinstance(value, base):
             raise InputError(
-                f"{where} is a {kind.__name__}, which is made of code, and that cannot "
-                f"go into a file; write {instead} of your own"
+                f"{where} is a {kind.__name__}, which holds code; a file cannot store "
+                f"code: write {instead} of your own"
             )
     name = f"custom.{kind.__name__}"
     if source.classes.setdefault(name, kind) is not kind:

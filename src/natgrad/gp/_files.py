@@ -93,7 +93,7 @@ def load_with_metadata(
     """What `load` and `read_metadata` give, from one reading of the file."""
     classes = _foreign(custom)
     document, arrays = envelope.read(path, max_bytes, expect_sha256)
-    with _said_of(path, document):
+    with _naming(path, document):
         document, arrays = _current(document, arrays)
         return restored(document, arrays, classes), document["metadata"]
 
@@ -114,12 +114,12 @@ def read_metadata(
 ) -> dict[str, Any]:
     """The metadata that `save` was given."""
     document, arrays = envelope.read(path, max_bytes, expect_sha256)
-    with _said_of(path, document):
+    with _naming(path, document):
         return _current(document, arrays)[0]["metadata"]
 
 
 @contextlib.contextmanager
-def _said_of(path: Any, document: Document) -> Iterator[None]:
+def _naming(path: Any, document: Document) -> Iterator[None]:
     try:
         yield
     except InputError as error:

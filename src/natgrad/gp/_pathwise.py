@@ -20,25 +20,17 @@ from natgrad.gp import _prediction
 from natgrad.gp._prediction import Predictor, chunk_rows, chunks
 from natgrad.gp._sparse import SparseGP
 from natgrad.gp.kernels import (
-    RBF,
     AbstractKernel,
     AbstractStationary,
     Constant,
     Linear,
-    Matern12,
-    Matern32,
-    Matern52,
     OnInputs,
     Periodic,
     Product,
-    RationalQuadratic,
     Separate,
     Sum,
 )
 
-
-SMOOTHNESS = {Matern12: 0.5, Matern32: 1.5, Matern52: 2.5}
-"""ν of each Matérn kernel."""
 
 Rows = Float[Array, "N D"]
 
@@ -114,8 +106,8 @@ def terms(
 ) -> list[Term]:
     """Features of a kernel of `width` inputs, `num` frequencies for each of its terms.
 
-    The spectral density of a Matérn kernel is Student's t, and a rational quadratic one
-    is an RBF of a random lengthscale: both are a normal frequency times a random scale.
+    A stationary kernel that mixes RBF kernels has a normal frequency times a random
+    scale, which `AbstractStationary.draw_scales` gives.
     """
     first_key, second_key = jax.random.split(key)
     again = lambda kernel, key: terms(kernel, key, width, num, dtype)
@@ -143,17 +135,13 @@ def terms(
             return [
                 Waves(_variance(kernel, dtype), still, (Circles(period, frequency),))
             ]
-        case RBF():
-            scale = jnp.ones(num, dtype)
-        case Matern12() | Matern32() | Matern52():
-            nu = SMOOTHNESS[type(kernel)]
-            scale = jnp.sqrt(nu / jax.random.gamma(second_key, nu, (num,), dtype))
-        case RationalQuadratic():
-            alpha = kernel.alpha.astype(dtype)
-            draws = jax.random.gamma(second_key, alpha, (num,), dtype)
-            scale = jnp.sqrt(draws / alpha)
+        case AbstractStationary():
+            scale = kernel.draw_scales(second_key, num, dtype)
         case _:
-            raise _refused(type(kernel).__name__)
+            scale = None
+    if scale is None:
+        raise _refused(type(kernel).__name__)
+    assert isinstance(kernel, AbstractStationary)
     frequency = jax.random.normal(first_key, (width, num), dtype) * scale[None, :]
     frequency /= _lengthscale(kernel, width, dtype)[:, None]
     return [Waves(_variance(kernel, dtype), frequency)]

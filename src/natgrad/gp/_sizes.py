@@ -1,4 +1,4 @@
-"""How many inducing inputs are enough."""
+"""How many inducing inputs a model needs."""
 
 import warnings
 from typing import Any
@@ -22,8 +22,8 @@ __all__ = ["ENOUGH", "choose_num_inducing", "unseen"]
 ENOUGH = 0.004
 """Nats per row that more inducing inputs may still be worth."""
 
-LOOKED_AT = 2048
-"""Rows that are asked."""
+SAMPLE = 2048
+"""Rows on which the gain is measured."""
 
 
 @eqx.filter_jit
@@ -45,7 +45,7 @@ def unseen(model: SparseGP, other: SparseGP, batch: Batch) -> Float[Array, ""]:
     return weight @ gain / weight.sum()
 
 
-# Only `enough` calls this: jax refuses compiler options inside another program.
+# Not for use in another program: jax refuses compiler options there.
 _jit: Any = eqx.filter_jit  # its type knows of no options of jax.jit
 _unseen = _jit(lambda *asked: unseen(*asked), compiler_options=SHORT_RUN)
 
@@ -70,7 +70,7 @@ def choose_num_inducing(model: SparseGP, table: Batch, seed: int = 0) -> SparseG
     `MOST`: on batches twice as many took five times as long and predicted no better.
     """
     total = len(table.y)
-    some = np.random.default_rng(seed).permutation(total)[:LOOKED_AT]
+    some = np.random.default_rng(seed).permutation(total)[:SAMPLE]
     batch = filled(jax.tree.map(lambda column: column[some], table))
     best = model
     while float(_unseen(model, best, batch)) > ENOUGH:

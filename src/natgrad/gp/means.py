@@ -65,7 +65,7 @@ class Linear(AbstractMean):
         intercept = as_floats(intercept)
         if intercept.shape not in ((), shape):
             raise InputError(
-                f"intercept has shape {list(intercept.shape)}; beside a slope of shape "
+                f"intercept has shape {list(intercept.shape)}; with a slope of shape "
                 f"{list(self.slope.shape)} it should be {list(shape)}"
             )
         self.intercept = jnp.broadcast_to(intercept, shape)

@@ -6,7 +6,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jax.typing import DTypeLike
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from natgrad.gp._distances import Gram, Others, Rows, squared_distance
 from natgrad.gp._parameters import Numbers, as_logs, check_columns
@@ -33,20 +34,25 @@ class AbstractKernel(eqx.Module):
         return jax.vmap(at, out_axes=-1)(x)
 
     def __add__(self, other: object) -> "AbstractKernel":
-        other = _as_operand(other)
-        return NotImplemented if other is None else Sum(self, other)
+        return _combined(Sum, self, other)
 
     def __radd__(self, other: object) -> "AbstractKernel":
-        other = _as_operand(other)
-        return NotImplemented if other is None else Sum(other, self)
+        return _combined(Sum, other, self)
 
     def __mul__(self, other: object) -> "AbstractKernel":
-        other = _as_operand(other)
-        return NotImplemented if other is None else Product(self, other)
+        return _combined(Product, self, other)
 
     def __rmul__(self, other: object) -> "AbstractKernel":
-        other = _as_operand(other)
-        return NotImplemented if other is None else Product(other, self)
+        return _combined(Product, other, self)
+
+
+def _combined(
+    kind: "type[Sum | Product]", first: object, second: object
+) -> AbstractKernel:
+    first, second = _as_operand(first), _as_operand(second)
+    if first is None or second is None:
+        return NotImplemented
+    return kind(first, second)
 
 
 def _as_operand(other: object) -> AbstractKernel | None:
@@ -129,6 +135,15 @@ class AbstractStationary(AbstractKernel):
     @abc.abstractmethod
     def of_squared_distance(self, squared: Gram) -> Gram:
         """The kernel, from r²."""
+
+    def draw_scales(
+        self, key: PRNGKeyArray, num: int, dtype: DTypeLike
+    ) -> Float[Array, " num"] | None:
+        """Random s, if k is the mean of σ² exp(−s²r²/2) over them; else None.
+
+        `draw_paths` needs it.
+        """
+        return None
 
     def __call__(self, x: Rows, z: Others) -> Gram:
         check_columns("lengthscale", self.log_lengthscale, x)

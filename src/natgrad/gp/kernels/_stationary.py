@@ -1,9 +1,11 @@
 """Kernels of distances: Matern12, Matern32, Matern52, RBF and others."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float
+from jax.typing import DTypeLike
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from natgrad.gp._distances import (
     Gram,
@@ -18,6 +20,9 @@ from natgrad.gp._parameters import Numbers, as_logs, check_columns
 from natgrad.gp.kernels._base import AbstractStationary
 
 
+Scales = Float[Array, " num"]
+
+
 class Matern12(AbstractStationary):
     """σ² exp(−r)
 
@@ -30,6 +35,9 @@ class Matern12(AbstractStationary):
     def of_squared_distance(self, squared: Gram) -> Gram:
         return self.variance * matern12(squared)
 
+    def draw_scales(self, key: PRNGKeyArray, num: int, dtype: DTypeLike) -> Scales:
+        return _student_t(0.5, key, num, dtype)
+
 
 class Matern32(AbstractStationary):
     """σ² (1 + √3 r) exp(−√3 r)"""
@@ -39,6 +47,9 @@ class Matern32(AbstractStationary):
 
     def of_squared_distance(self, squared: Gram) -> Gram:
         return self.variance * matern32(3 * squared)
+
+    def draw_scales(self, key: PRNGKeyArray, num: int, dtype: DTypeLike) -> Scales:
+        return _student_t(1.5, key, num, dtype)
 
 
 class Matern52(AbstractStationary):
@@ -50,6 +61,14 @@ class Matern52(AbstractStationary):
     def of_squared_distance(self, squared: Gram) -> Gram:
         return self.variance * matern52(5 * squared)
 
+    def draw_scales(self, key: PRNGKeyArray, num: int, dtype: DTypeLike) -> Scales:
+        return _student_t(2.5, key, num, dtype)
+
+
+def _student_t(nu: float, key: PRNGKeyArray, num: int, dtype: DTypeLike) -> Scales:
+    """The spectral density of a Matérn kernel of smoothness ν is Student's t."""
+    return jnp.sqrt(nu / jax.random.gamma(key, nu, (num,), dtype))
+
 
 class RBF(AbstractStationary):
     """σ² exp(−r²/2)"""
@@ -59,6 +78,9 @@ class RBF(AbstractStationary):
 
     def of_squared_distance(self, squared: Gram) -> Gram:
         return self.variance * jnp.exp(-squared / 2)
+
+    def draw_scales(self, key: PRNGKeyArray, num: int, dtype: DTypeLike) -> Scales:
+        return jnp.ones(num, dtype)
 
 
 class RationalQuadratic(AbstractStationary):
@@ -80,6 +102,10 @@ class RationalQuadratic(AbstractStationary):
     def of_squared_distance(self, squared: Gram) -> Gram:
         log_base = jnp.log1p(squared / (2 * self.alpha))
         return self.variance * jnp.exp(-self.alpha * log_base)
+
+    def draw_scales(self, key: PRNGKeyArray, num: int, dtype: DTypeLike) -> Scales:
+        alpha = self.alpha.astype(dtype)
+        return jnp.sqrt(jax.random.gamma(key, alpha, (num,), dtype) / alpha)
 
 
 class Periodic(AbstractStationary):

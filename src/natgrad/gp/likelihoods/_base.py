@@ -39,13 +39,13 @@ class AbstractLikelihood(eqx.Module):
 
     @property
     def points(self) -> int:
-        """How many points of f a prediction of one row looks at."""
+        """At how many points of f a prediction of one row is evaluated."""
         return PREDICTIVE_NODES
 
     @property
-    @abc.abstractmethod
     def how(self) -> str:
         """How `expected_log_prob` is computed."""
+        return "closed form"
 
     @abc.abstractmethod
     def log_prob(self, f: Latent, y: Target) -> Scalar:
@@ -95,10 +95,8 @@ class AbstractNumerical(AbstractLikelihood):
     of y, and `cdf`, with the support of y, its quantiles.
     """
 
-    @property
-    def support(self) -> str:
-        """Where y lives: "real", "positive", "unit" or "count"."""
-        return "real"
+    support = "real"
+    """Where y lives: "real", "positive", "unit" or "count"."""
 
     @abc.abstractmethod
     def rule(self) -> Rule:
@@ -222,7 +220,7 @@ def require(good: np.ndarray, y: np.ndarray, rule: str) -> None:
     bad = np.flatnonzero(~np.asarray(good))
     if bad.size:
         raise InputError(
-            f"{rule}; {bad.size} of {np.size(y)} targets are not so, "
+            f"{rule}; {bad.size} of {np.size(y)} targets are not, "
             f"the first in row {bad[0]}: {np.ravel(y)[bad[0]]}"
         )
 

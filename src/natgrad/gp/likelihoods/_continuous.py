@@ -51,10 +51,6 @@ class Gaussian(AbstractLikelihood):
         """σ², that of the noise."""
         return jnp.exp(self.log_variance)
 
-    @property
-    def how(self) -> str:
-        return "closed form"
-
     def log_prob(self, f: Scalar, y: Target) -> Scalar:
         return normal_log_prob((y.astype(f.dtype) - f) ** 2, self.log_variance)
 
@@ -85,10 +81,6 @@ class HeteroskedasticGaussian(AbstractLikelihood):
     @property
     def latents(self) -> int:
         return 2
-
-    @property
-    def how(self) -> str:
-        return "closed form"
 
     def log_prob(self, f: Pair, y: Target) -> Scalar:
         return normal_log_prob((y.astype(f.dtype) - f[0]) ** 2, 2 * f[1])
@@ -205,6 +197,7 @@ def _student_t_cdf(x: Scalar, dof: int) -> Scalar:
 class Gamma(AbstractQuadrature):
     """y > 0 of a gamma distribution with mean exp(f); its shape is a parameter."""
 
+    support = "positive"
     log_shape: Scalar
 
     def __init__(self, shape: Any = 1.0, *, nodes: int = 20):
@@ -215,10 +208,6 @@ class Gamma(AbstractQuadrature):
     def shape(self) -> Scalar:
         """The larger, the less y varies about its mean."""
         return jnp.exp(self.log_shape)
-
-    @property
-    def support(self) -> str:
-        return "positive"
 
     @property
     def how(self) -> str:
@@ -260,6 +249,7 @@ class Beta(AbstractQuadrature):
     Its mean m is the logistic function of f, or Φ(f), and s a parameter.
     """
 
+    support = "unit"
     log_scale: Scalar
     link: str = eqx.field(static=True)
 
@@ -279,10 +269,6 @@ class Beta(AbstractQuadrature):
     def scale(self) -> Scalar:
         """s: the larger, the less y varies about its mean."""
         return jnp.exp(self.log_scale)
-
-    @property
-    def support(self) -> str:
-        return "unit"
 
     def _log_parameters(self, f: Scalar) -> tuple[Scalar, Scalar]:
         """log α and log β, each with its digits where the other is all of s."""

@@ -28,14 +28,11 @@ from natgrad.gp.likelihoods._base import (
 class Bernoulli(AbstractQuadrature):
     """y in {0, 1}, where P(y = 1 | f) is Φ(f) or the logistic function of f."""
 
+    support = "count"
     link: str = eqx.field(static=True, default="probit")
 
     def __check_init__(self):
         require_link(self.link)
-
-    @property
-    def support(self) -> str:
-        return "count"
 
     def log_prob(self, f: Scalar, y: Target) -> Scalar:
         turned = jnp.where(y > 0, f, -f)
@@ -122,6 +119,7 @@ class Ordinal(AbstractQuadrature):
     There is one class more than edges: the outermost two are open.
     """
 
+    support = "count"
     edges: AbstractEdges
     log_scale: Scalar
 
@@ -135,10 +133,6 @@ class Ordinal(AbstractQuadrature):
     def scale(self) -> Scalar:
         """σ, the deviation of the noise on f."""
         return jnp.exp(self.log_scale)
-
-    @property
-    def support(self) -> str:
-        return "count"
 
     @property
     def classes(self) -> int:
@@ -196,9 +190,7 @@ class Ordinal(AbstractQuadrature):
 class Poisson(AbstractQuadrature):
     """A count with mean exp(f)."""
 
-    @property
-    def support(self) -> str:
-        return "count"
+    support = "count"
 
     @property
     def how(self) -> str:
@@ -234,6 +226,7 @@ class Poisson(AbstractQuadrature):
 class NegativeBinomial(AbstractQuadrature):
     """A count with mean m = exp(f) and variance m + a m², of dispersion a."""
 
+    support = "count"
     log_dispersion: Scalar
 
     def __init__(self, dispersion: Any = 1.0, *, nodes: int = 20):
@@ -244,10 +237,6 @@ class NegativeBinomial(AbstractQuadrature):
     def dispersion(self) -> Scalar:
         """a; with none it would be a Poisson distribution."""
         return jnp.exp(self.log_dispersion)
-
-    @property
-    def support(self) -> str:
-        return "count"
 
     def log_prob(self, f: Scalar, y: Target) -> Scalar:
         y = y.astype(f.dtype)

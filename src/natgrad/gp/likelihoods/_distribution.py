@@ -36,7 +36,7 @@ class FromDistribution(AbstractNumerical):
 
     link: Any  # from f to a distribution
     _latents: int | None = eqx.field(static=True)
-    _support: str = eqx.field(static=True)
+    support: str = eqx.field(static=True)
     nodes: int = eqx.field(static=True)
     draws: int = eqx.field(static=True)
     seed: int = eqx.field(static=True)
@@ -59,16 +59,12 @@ class FromDistribution(AbstractNumerical):
         # A plain function is no tree of arrays, and a Partial of it is.
         is_tree = isinstance(link, eqx.Module | jax.tree_util.Partial)
         self.link = link if is_tree else jax.tree_util.Partial(link)
-        self._latents, self._support = latents, support
+        self._latents, self.support = latents, support
         self.nodes, self.draws, self.seed = nodes, draws, seed
 
     @property
     def latents(self) -> int | None:
         return self._latents
-
-    @property
-    def support(self) -> str:
-        return self._support
 
     @property
     def how(self) -> str:
