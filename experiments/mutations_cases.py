@@ -108,7 +108,7 @@ MUTATIONS = (
         "data/_order.py",
         "np.random.Philox(key=[self.seed, number], counter=counter)",
         "np.random.Philox(key=[self.seed, 0], counter=counter)",
-        "every pass over a lake has the rows in the same order",
+        "every pass over a data set has the rows in the same order",
         "data/test_plan.py",
     ),
     Mutation(
@@ -126,7 +126,7 @@ MUTATIONS = (
         "data/_scan.py",
         "order = {text: place for place, text in enumerate(sorted(values[at]))}",
         "order = {text: place for place, text in enumerate(texts)}",
-        "the sample of a lake has its strings mixed up, unless they came in order",
+        "the sample of a data set has its strings mixed up, unless they came in order",
         "data/test_scan.py",
     ),
     Mutation(
@@ -352,10 +352,10 @@ MUTATIONS = (
     ),
     Mutation(
         "cli/use.py",
-        "places = np.cumsum(is_whole) - 1",
-        "places = np.cumsum(is_whole)",
+        "places = np.cumsum(is_complete) - 1",
+        "places = np.cumsum(is_complete)",
         "after a row with a null, predictions stand beside other rows",
-        "cli/test_lakes.py",
+        "cli/test_predicting.py",
         "parts_in_a_row",
     ),
     Mutation(

@@ -35,7 +35,7 @@ from natgrad.train import _keeper as keeper
 RESULTS = Path(__file__).parent / "results"
 KINDS = ("any moment", "saving")
 FILES = {folders.MODEL, folders.RUN, folders.HISTORY}
-SHORT = "--inducing 5 --batch-size 16"
+SHORT = "--num-inducing 5 --batch-size 16"
 
 # A fork of this process has all imported, and nothing of JAX started.
 FORK = multiprocessing.get_context("fork")
@@ -123,7 +123,7 @@ def run() -> None:
     jax.config.update("jax_compilation_cache_dir", str(scratch / "compiled"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     table(scratch / "table.csv")
-    train = f"train {scratch}/table.csv --target y {SHORT} --max-iter {arguments.steps}"
+    train = f"train {scratch}/table.csv --target y {SHORT} --steps {arguments.steps}"
     old, new = scratch / "old", scratch / "new"
     assert ended(command, f"{train} --seed 1 --out {old}") == 0
     start = time.monotonic()  # all is compiled now

@@ -22,7 +22,7 @@ ORDINAL = ("ordinal",)
 CLASSES = CLASSIFICATION + ORDINAL
 LIKELIHOODS = REGRESSION + CLASSES
 NULLS = ("error", "drop", "mean")
-NUMBERS = ("inducing", "max_iter", "batch_size")
+NUMBERS = ("num_inducing", "steps", "batch_size")
 """Whole numbers that may be "auto"."""
 
 
@@ -43,8 +43,8 @@ class Run:
     sha256: str | None = None
     likelihood: str = "auto"
     kernel: str = "matern52"
-    inducing: int | str = "auto"
-    max_iter: int | str = "auto"
+    num_inducing: int | str = "auto"
+    steps: int | str = "auto"
     minutes: int | float | None = None
     batch_size: int | str = "auto"
     shards: int | None = None
@@ -74,8 +74,8 @@ class Run:
 
 SECTIONS = {
     "data": ("data", "target", "inputs", "nulls", "sha256"),
-    "model": ("likelihood", "kernel", "inducing"),
-    "training": ("max_iter", "minutes", "batch_size", "shards", "seed"),
+    "model": ("likelihood", "kernel", "num_inducing"),
+    "training": ("steps", "minutes", "batch_size", "shards", "seed"),
 }
 """Where each field of a run stands in its file."""
 

@@ -38,9 +38,9 @@ def test_a_table_is_refused_before_the_first_step_if_its_model_could_not_be_save
 
 def test_a_model_too_large_to_be_read_is_refused_before_the_first_step():
     schema = Schema((Number("a"),), nulls="error")
-    run = Run("a.csv", "y", likelihood="heteroskedastic", inducing=10_000)
+    run = Run("a.csv", "y", likelihood="heteroskedastic", num_inducing=10_000)
     prepared = Prepared(run, schema, 20_000, lambda *_: None)
-    with pytest.raises(InputError, match="1,600,000,000 bytes or more.*--inducing"):
+    with pytest.raises(InputError, match="1,600,000,000 bytes or more.*--num-inducing"):
         saving.check_can_be_saved(training.make_estimator(run), prepared)
 
 

@@ -87,8 +87,8 @@ def cli() -> None:
     help="Refuse nulls, drop their rows, or fill in the mean.  [error]",
 )
 @click.option("--minutes", type=float, help="Stop after so many.")
-@click.option("--max-iter", metavar="N", help="Stop after so many steps.  [auto]")
-@click.option("--inducing", metavar="M", help="How many inducing points.  [auto]")
+@click.option("--steps", metavar="N", help="Stop after so many steps.  [auto]")
+@click.option("--num-inducing", metavar="M", help="How many inducing points.  [auto]")
 @click.option("--kernel", help="How targets vary with inputs.  [matern52]")
 @click.option("--batch-size", metavar="N", help="Rows to a step.  [auto]")
 @click.option("--seed", type=int, help="What random numbers begin with.  [0]")
@@ -118,14 +118,14 @@ def train(
 ) -> int:
     """Train a model on a table.
 
-    DATA is a file .parquet or .csv, the name of a data set, or a lake: a folder of
-    Parquet files or a pattern, such as 'lake/*.parquet', whose rows are read as they
-    are needed. Numbers are inputs as they are, strings are categories. The folder gets
-    model.natgrad, run.toml (how it was made, for --config) and history.jsonl. Ctrl-C
-    ends the training and keeps the model so far; `natgrad resume` continues it.
+    DATA is a .parquet or .csv file, the name of a known data set, or many Parquet
+    files: a folder or a pattern such as 'data/*.parquet'. natgrad reads the rows of
+    many files as it needs them. Columns of strings become categories. The folder gets
+    model.natgrad, run.toml (all settings, for --config) and history.jsonl. Ctrl-C ends
+    the training and keeps the model so far; `natgrad resume` continues it.
 
-    Started as several processes, by Slurm or by whatever sets NATGRAD_NUM_PROCESSES,
-    it trains on all of them.
+    Started as several processes, by Slurm or by anything that sets
+    NATGRAD_NUM_PROCESSES, it trains on all of them.
     """
     data = table if data is None else data
     if force and is_resumed:
@@ -134,7 +134,7 @@ def train(
     if "inputs" in given:
         names = given["inputs"].split(",")
         given["inputs"] = tuple(name.strip() for name in names if name.strip())
-    for name in ("inducing", "max_iter", "batch_size"):
+    for name in ("num_inducing", "steps", "batch_size"):
         if given.get(name, "auto") == "auto":
             continue
         try:
@@ -178,7 +178,7 @@ def resume(folder: Path, is_json: bool) -> int:
     "--out",
     type=DATA,
     required=True,
-    help=".parquet, .csv, or - for stdout; for a lake a folder.",
+    help="A file .parquet or .csv, - for stdout; a folder for many files.",
 )
 @click.option(
     "--quantiles",
@@ -192,13 +192,13 @@ def resume(folder: Path, is_json: bool) -> int:
 def predict(
     model: str, data: str, out: str, quantiles: str, keep: str, is_json: bool
 ) -> None:
-    """Predict each row of a table, or of a lake.
+    """Predict each row of a table or of many Parquet files.
 
-    Regression gives mean, std and quantiles of the target; classification the class
-    and the probability of each. DATA is a file, or a lake of Parquet files: a folder,
-    an address, or a pattern such as 'lake/*.parquet'. A lake is predicted in parts,
-    shared among processes; those in the folder are not made again, so that after a
-    kill the same command goes on.
+    Regression writes the mean, the standard deviation and quantiles of the target;
+    classification the class and the probability of each. DATA is a file, or many
+    Parquet files: a folder, an address, or a pattern such as 'data/*.parquet'. natgrad
+    predicts many files in parts and shares them among processes. It keeps the parts
+    that are in the folder, so the same command continues after a kill.
     """
     try:
         levels = [float(level) for level in quantiles.split(",") if level.strip()]
@@ -211,12 +211,12 @@ def predict(
             "0.05,0.95"
         )
 
-    from natgrad._cli import lakes, use
+    from natgrad._cli import predicting, use
     from natgrad._cli.folder import located
-    from natgrad.data._dataset import is_lake
+    from natgrad.data._dataset import is_dataset
 
     is_file = Path(data).is_file()
-    module = lakes if not is_file and is_lake(located(data)) else use
+    module = predicting if not is_file and is_dataset(located(data)) else use
     module.predict(model, data, out, levels, keep, is_json)
 
 

@@ -105,7 +105,7 @@ def reported(error: BaseException, is_debug: bool) -> int:
     if isinstance(error, ImportError) and name in NEEDED:
         line = f'{name} is not installed: pip install "natgrad[cli]"'
     elif isinstance(error, MemoryError):
-        line = f"there is not enough memory ({line}); use fewer --inducing points"
+        line = f"there is not enough memory ({line}); use fewer --num-inducing points"
     elif isinstance(error, OSError) and not isinstance(error, NatgradError):
         line = f"{error.filename or 'the output'}: {error.strerror or line}"
     elif not isinstance(error, EXPECTED):

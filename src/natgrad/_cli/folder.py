@@ -50,12 +50,12 @@ class Column:
 
 
 class Rows(NamedTuple):
-    """A table as a model sees it; `is_whole` are the rows that `x` and `y` hold."""
+    """A table as a model sees it; `is_complete` are the rows that `x` and `y` hold."""
 
     table: Any
     x: np.ndarray
     y: Column | None
-    is_whole: np.ndarray
+    is_complete: np.ndarray
 
 
 def model_file(path: str | os.PathLike[str]) -> Path:
@@ -147,20 +147,20 @@ def read_rows(model: Opened, data: str, is_target_wanted: bool) -> Rows:
     table = tables.read(path)
     with said_of(path):
         encoded = model.schema.encode(table)
-        y, is_whole = None, encoded.is_whole
+        y, is_complete = None, encoded.is_complete
         if is_target_wanted:
             y, is_there = target_of(table, model.target)
             if not is_there.all() and model.schema.nulls != "drop":
                 refuse_nulls(is_there, model.target)
-            is_whole = is_whole & is_there
-            y = y[is_whole]
+            is_complete = is_complete & is_there
+            y = y[is_complete]
             if model.is_classifier:
                 y = as_labels(y)
                 _check_classes(y, model)
-    if not is_whole.any():
+    if not is_complete.any():
         raise InputError(f"{path} has no row without a null")
     target = None if y is None else Column(model.target, y)
-    return Rows(table, encoded.x[is_whole], target, is_whole)
+    return Rows(table, encoded.x[is_complete], target, is_complete)
 
 
 def framed(x: np.ndarray, schema: Schema) -> Any:

@@ -34,7 +34,7 @@ class Prepared(NamedTuple):
     rows: int
     learn: Callable[..., Any]
     keep: Callable[[Path], None] = lambda folder: None
-    is_lake: bool = False
+    is_dataset: bool = False
     classes: np.ndarray | None = None
 
 
@@ -51,12 +51,12 @@ def prepare_table(run: Run) -> Prepared:
         y, is_there = target_of(table, run.target)
         if not is_there.all() and run.nulls != "drop":
             refuse_nulls(is_there, run.target)
-        is_whole = encoded.is_whole & is_there
-        if not is_whole.any():
+        is_complete = encoded.is_complete & is_there
+        if not is_complete.any():
             raise InputError("there is no row without a null")
-        if not is_whole.all():
-            say(f"{(~is_whole).sum():,} of {len(y):,} rows have a null: left out")
-        y = y[is_whole]
+        if not is_complete.all():
+            say(f"{(~is_complete).sum():,} of {len(y):,} rows have a null: left out")
+        y = y[is_complete]
         likelihood, classes = likelihood_of(y, run), None
         if likelihood in runs.CLASSES:
             y = as_labels(y)
@@ -70,7 +70,7 @@ def prepare_table(run: Run) -> Prepared:
         likelihood=likelihood,
         sha256=digest,
     )
-    x = framed(encoded.x[is_whole], schema)
+    x = framed(encoded.x[is_complete], schema)
     learn = lambda estimator, **options: estimator._fit(x, y, **options)
     return Prepared(run, schema, len(y), learn, classes=classes)
 

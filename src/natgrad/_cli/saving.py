@@ -92,15 +92,15 @@ def _check_arrays(prepared: Prepared) -> None:
         latents = 2
     elif prepared.classes is not None and run.likelihood in ("softmax", "robust-max"):
         latents = len(prepared.classes)
-    if run.inducing == "auto":  # which is a few hundred
+    if run.num_inducing == "auto":  # which is a few hundred
         return
-    inducing = min(int(run.inducing), prepared.rows)
+    inducing = min(int(run.num_inducing), prepared.rows)
     size = 8 * latents * inducing**2
     if size > envelope.MAX_BYTES:
         raise InputError(
             f"the model would be a file of {size:,} bytes or more, and at most "
-            f"{envelope.MAX_BYTES:,} are read; use fewer than {inducing:,} --inducing "
-            "points"
+            f"{envelope.MAX_BYTES:,} are read; use a --num-inducing "
+            f"below {inducing:,}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Training from a lake: Parquet files whose rows are read as they are needed."""
+"""Training from a data set: Parquet files whose rows are read as they are needed."""
 
 import dataclasses
 import io
@@ -17,7 +17,7 @@ from natgrad._cli.preparing import Prepared, all_inputs, likelihood_of
 from natgrad._cli.targets import as_labels
 from natgrad._config import Run
 from natgrad.data import _tables as tables
-from natgrad.data._dataset import Lake
+from natgrad.data._dataset import ParquetDataset
 from natgrad.data._parquet import Parquet
 from natgrad.data._scan import Part, Summary, merge, scan_part
 from natgrad.errors import InputError
@@ -26,29 +26,29 @@ from natgrad.errors import InputError
 BATCH, SHARDS = 1024, 8
 
 
-def prepare_lake(run: Run, folder: Path | None) -> Prepared:
-    """Looks at a lake once, and makes the choices of a run that were left open."""
-    lake = Lake(run.data)
-    tables.require(lake.names, [run.target])
-    inputs = list(run.inputs or all_inputs(lake.names, run.target))
+def prepare_dataset(run: Run, folder: Path | None) -> Prepared:
+    """Looks at a data set once, and makes the choices of a run that were left open."""
+    dataset = ParquetDataset(run.data)
+    tables.require(dataset.names, [run.target])
+    inputs = list(run.inputs or all_inputs(dataset.names, run.target))
     parts = _read(folder) if folder is not None else None
     if parts is None:
-        files = tables.counted(len(lake.paths), "file")
-        say(f"{lake.total:,} rows in {files}: looking at them once")
+        files = tables.counted(len(dataset.paths), "file")
+        say(f"{dataset.total:,} rows in {files}: looking at them once")
         here = distributed.place()
         part = scan_part(
-            lake, run.target, inputs, run.nulls, seed=run.seed, **here._asdict()
+            dataset, run.target, inputs, run.nulls, seed=run.seed, **here._asdict()
         )
         parts = distributed.exchange(_packed(part))
     found = merge([_unpacked(part) for part in parts])
-    if found.whole < found.count:
-        missing = found.count - found.whole
-        say(f"{missing:,} of {found.count:,} rows have a null: left out")
+    if found.num_complete < found.num_rows:
+        missing = found.num_rows - found.num_complete
+        say(f"{missing:,} of {found.num_rows:,} rows have a null: left out")
     likelihood = likelihood_of(found.sample_y, run)
     classes = None
     if likelihood in runs.CLASSES:
         classes = _classes(found, run.target)
-    shards = run.shards or _shards(distributed.place().processes, len(lake))
+    shards = run.shards or _shards(distributed.place().processes, len(dataset))
     size = run.batch_size
     size = _filled(BATCH, shards) if isinstance(size, str) else size
     run = dataclasses.replace(
@@ -56,18 +56,18 @@ def prepare_lake(run: Run, folder: Path | None) -> Prepared:
         data=absolute(run.data),
         inputs=tuple(inputs),
         likelihood=likelihood,
-        sha256=lake.fingerprint(),
+        sha256=dataset.fingerprint(),
         batch_size=size,
         shards=shards,
     )
     rows = Parquet(
-        lake,
+        dataset,
         run.target,
         batch_size=size,
         seed=run.seed,
         schema=found.schema,
         shards=shards,
-        whole=found.whole,
+        num_complete=found.num_complete,
     )
 
     def learn(estimator: Any, **options: Any) -> Any:
@@ -79,7 +79,7 @@ def prepare_lake(run: Run, folder: Path | None) -> Prepared:
         with tables.replacing(folder / SCAN) as draft, draft.open("wb") as file:
             np.savez(file, *[np.frombuffer(part, np.uint8) for part in parts])
 
-    return Prepared(run, found.schema, found.whole, learn, keep, True, classes)
+    return Prepared(run, found.schema, found.num_complete, learn, keep, True, classes)
 
 
 def _shards(processes: int, groups: int) -> int:

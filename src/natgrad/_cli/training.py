@@ -21,10 +21,10 @@ from natgrad._cli.folder import (
 from natgrad._cli.preparing import Prepared, prepare_table
 from natgrad._cli.replacing import drop, finish, in_use, is_taken, working
 from natgrad._cli.saving import check_can_be_saved, table_metadata
-from natgrad._cli.streaming import prepare_lake
+from natgrad._cli.streaming import prepare_dataset
 from natgrad._config import Run
 from natgrad.data import _tables as tables
-from natgrad.data._dataset import is_lake
+from natgrad.data._dataset import is_dataset
 from natgrad.errors import CheckpointError, InputError
 from natgrad.train import _manifest as manifest
 from natgrad.train._storage import steps_in
@@ -188,8 +188,8 @@ def prepare(run: Run, folder: Path | None = None) -> Prepared:
 
     `folder` is that of a run which has begun.
     """
-    if is_lake(located(run.data)):
-        return prepare_lake(run, folder)
+    if is_dataset(located(run.data)):
+        return prepare_dataset(run, folder)
     return prepare_table(run)
 
 
@@ -199,8 +199,8 @@ def make_estimator(run: Run) -> Any:
 
     options: dict[str, Any] = {
         "kernel": run.kernel,
-        "n_inducing": run.inducing,
-        "max_iter": run.max_iter,
+        "n_inducing": run.num_inducing,
+        "max_iter": run.steps,
         "minutes": run.minutes,
         "batch_size": run.batch_size,
         "random_state": run.seed,
@@ -240,7 +240,7 @@ def _fit(
         say(f"{out} keeps its old model until the new one is complete")
     try:
         prepared.learn(estimator, **options)
-        estimator.n_inducing = run.inducing
+        estimator.n_inducing = run.num_inducing
         if run.likelihood == "auto":
             estimator.likelihood = "auto"
             run = dataclasses.replace(run, likelihood=_noise_of(estimator))
@@ -288,7 +288,7 @@ def _say_how_to_continue(prepared: Prepared, place: Path, out: Path) -> None:
     hours. So do several processes, of which only this one may have failed.
     """
     checkpoint = place / CHECKPOINT
-    if prepared.is_lake or distributed.is_started() or not checkpoint.is_dir():
+    if prepared.is_dataset or distributed.is_started() or not checkpoint.is_dir():
         return
     if steps_in(checkpoint):
         say(f"the last checkpoint stays; to continue from it: natgrad resume {out}")
@@ -327,9 +327,9 @@ def _described(estimator: Any, run: Run, out: Path, rows: int) -> dict[str, Any]
         "model": str(out / MODEL),
         "likelihood": run.likelihood,
         "rows": rows,
-        "bound_per_row": float(estimator.elbo_),
-        "iterations": int(estimator.n_iter_),
-        "inducing": int(estimator.n_inducing_),
+        "elbo_per_row": float(estimator.elbo_),
+        "steps": int(estimator.n_iter_),
+        "num_inducing": int(estimator.n_inducing_),
         "converged": bool(estimator.converged_),
         "message": str(estimator.message_),
         "refused": int(last.refused),

@@ -31,17 +31,17 @@ def predict(
     if out != "-" and Path(out).suffix.lower() not in (".parquet", ".csv"):
         raise InputError(
             f"--out is {out}; it should end in .parquet or .csv, as DATA is one table; "
-            "a folder is for a lake, given as a folder or a pattern"
+            "a folder is for a data set, given as a folder or a pattern"
         )
     opened = open_model(model)
     rows = read_rows(opened, data, is_target_wanted=False)
     wanted = kept(keep, rows.table.column_names, opened, levels)
     columns = {name: rows.table[name] for name in wanted}
-    columns |= predictions(opened, rows.x, rows.is_whole, levels)
+    columns |= predictions(opened, rows.x, rows.is_complete, levels)
     tables.write(out, columns)
-    say_nulls(int((~rows.is_whole).sum()))
+    say_nulls(int((~rows.is_complete).sum()))
     if out != "-":
-        total = len(rows.is_whole)
+        total = len(rows.is_complete)
         given = {"out": out, "rows": total, "columns": list(columns)}
         give(given, is_json, f"{out} has {total:,} rows of {', '.join(columns)}")
 
@@ -67,7 +67,7 @@ def predicted(model: Opened, levels: list[float]) -> list[str]:
 
 
 def predictions(
-    model: Opened, x: np.ndarray, is_whole: np.ndarray, levels: list[float]
+    model: Opened, x: np.ndarray, is_complete: np.ndarray, levels: list[float]
 ) -> dict[str, Any]:
     """Columns of what is predicted for all rows, null for those that are not whole.
 
@@ -84,7 +84,7 @@ def predictions(
     columns = map(np.concatenate, zip(*parts, strict=True))
     names = predicted(model, levels)
     pairs = zip(names, columns, strict=True)
-    return {name: _spread(column, is_whole) for name, column in pairs}
+    return {name: _spread(column, is_complete) for name, column in pairs}
 
 
 def _block(model: Opened, x: np.ndarray, levels: list[float]) -> list[np.ndarray]:
@@ -118,7 +118,7 @@ def evaluate(model: str, data: str, is_json: bool) -> None:
     opened = open_model(model)
     rows = read_rows(opened, data, is_target_wanted=True)
     found = metrics.evaluate(opened.estimator, rows.x, rows.y)
-    values = {"rows": int(rows.is_whole.sum()), "likelihood": opened.likelihood}
+    values = {"rows": int(rows.is_complete.sum()), "likelihood": opened.likelihood}
     values |= finite(found)
     shown = {name.replace("_", " "): _shown(value) for name, value in values.items()}
     give(values, is_json, table(shown))
@@ -148,9 +148,9 @@ def info(model: str, is_json: bool) -> None:
         "rows": opened.rows,
         "inputs": [_column(column) for column in schema.columns],
         "nulls": schema.nulls,
-        "bound_per_row": estimator.elbo_,
-        "iterations": estimator.n_iter_,
-        "inducing": estimator.n_inducing_,
+        "elbo_per_row": estimator.elbo_,
+        "steps": estimator.n_iter_,
+        "num_inducing": estimator.n_inducing_,
         "converged": bool(estimator.converged_),
         "message": estimator.message_,
         "seconds": estimator.fit_seconds_,
@@ -204,13 +204,13 @@ def _shown(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _spread(column: np.ndarray, is_whole: np.ndarray) -> Any:
+def _spread(column: np.ndarray, is_complete: np.ndarray) -> Any:
     """A column for all rows, null where there was nothing to predict from."""
     import pyarrow as arrow
 
     values = column.astype(object) if column.dtype.kind in "OSUT" else column
-    if is_whole.all():
+    if is_complete.all():
         return arrow.array(values)
-    places = np.cumsum(is_whole) - 1
-    indices = arrow.array(places, mask=~is_whole)
+    places = np.cumsum(is_complete) - 1
+    indices = arrow.array(places, mask=~is_complete)
     return arrow.array(values).take(indices)

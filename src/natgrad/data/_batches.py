@@ -141,7 +141,7 @@ class Sample(Arrays):
 
     def __init__(self, columns: Batch, batch_size: int = 256, seed: int = 0):
         if len(columns.y) <= batch_size:
-            columns = filled(columns)
+            columns = padded(columns)
             batch_size = len(columns.y)
         super().__init__(_weighted(columns), batch_size, seed)
         x, y, weight = map(np.asarray, self.columns)
@@ -153,7 +153,7 @@ class Sample(Arrays):
         return self.known
 
 
-def filled(batch: Batch) -> Batch:
+def padded(batch: Batch) -> Batch:
     """Rows of weight 0 up to a power of two, so that few sizes are compiled.
 
     Or up to one more of `FILLED`, where a power of two would be much more work.
@@ -167,7 +167,7 @@ def filled(batch: Batch) -> Batch:
     return Batch(fill(x), fill(y), np.append(weight, np.zeros(short, weight.dtype)))
 
 
-class Iterated:
+class IterableBatches:
     """Batches of any iterable, begun again whenever it ends, if it can be.
 
     To go on at a step, those before it are drawn again and dropped. A `Batch` with
@@ -276,7 +276,7 @@ def as_array(column: Any) -> Any:
         ) from error
 
 
-def table(frame: Any, target: str, weight: str | None = None) -> Batch:
+def from_frame(frame: Any, target: str, weight: str | None = None) -> Batch:
     """The columns of a frame of pandas, polars or Arrow; all others are inputs.
 
     Whatever else gives a stream of Arrow is read to its end, as a relation of DuckDB.
@@ -319,11 +319,11 @@ def as_batches(data: Any, batch_size: int = 256, seed: int = 0) -> Batches:
     if hasattr(data, "columns") or hasattr(data, "__arrow_c_stream__"):  # a frame
         raise InputError(
             f"the data is {_shown(data)}, and which column is the target is not "
-            "known: give natgrad.data.table(frame, target), or a pair (x, y)"
+            "known: give natgrad.data.from_frame(frame, target), or a pair (x, y)"
         )
     is_tree = isinstance(data, tuple | dict | np.ndarray | jax.Array)
     if not is_tree and isinstance(data, Iterable):
-        return Iterated(data)
+        return IterableBatches(data)
     return Arrays(as_batch(data), batch_size, seed)
 
 

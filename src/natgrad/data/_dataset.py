@@ -23,10 +23,10 @@ READERS = 8
 """How many files are opened at a time to be indexed."""
 
 
-class Lake:
+class ParquetDataset:
     """The row groups of many Parquet files, in the order of their paths.
 
-    `paths` is a folder, a pattern such as `lake/*.parquet`, a file, or several of them,
+    `paths` is a folder, a pattern such as `data/*.parquet`, a file, or several of them,
     on any filesystem that pyarrow or fsspec opens. Of each row group the index keeps
     three numbers: its file, its place there and its rows.
     """
@@ -143,7 +143,7 @@ class Lake:
         return sum(footer.serialized_size for footer in self._footers.values())
 
 
-def is_lake(data: str) -> bool:
+def is_dataset(data: str) -> bool:
     """Whether a path is one of many files: a folder, a pattern or an address."""
     is_several = "://" in data or _is_pattern(data) or os.path.isdir(data)
     return is_several and not os.path.isfile(data)
@@ -174,7 +174,7 @@ def _found(paths: list[str]) -> tuple[Any, list[str]]:
             what = "has no Parquet files" if base == path else "matches no file"
             raise InputError(
                 f"{path} {what}; it should be a folder of .parquet files, or a "
-                "pattern such as lake/*.parquet, in quotes"
+                "pattern such as data/*.parquet, in quotes"
             )
         found += some
     return filesystem, found

@@ -16,7 +16,7 @@ from natgrad.data._columns import (
     numbers,
     require,
 )
-from natgrad.data._dataset import Lake
+from natgrad.data._dataset import ParquetDataset
 from natgrad.data._tables import MAX_VALUES, NULLS, Number, Schema, described
 from natgrad.errors import InputError
 
@@ -55,13 +55,13 @@ class Part(NamedTuple):
 class Summary:
     """A table in numbers: `mean` and `deviation` are of each input, as encoded.
 
-    `whole` of its `count` rows have no null, or so it is estimated where not all were
-    looked at. The sample is random, without replacement, of such rows. `values` are
-    the different targets: all strings, or the numbers if they are few.
+    `num_complete` of its `num_rows` rows have no null; this is an estimate if the scan
+    did not read all rows. The sample is random, without replacement, of such rows.
+    `values` are the different targets: all strings, or the numbers if they are few.
     """
 
-    count: int
-    whole: int
+    num_rows: int
+    num_complete: int
     nulls: dict[str, int]
     schema: Schema
     mean: np.ndarray
@@ -74,7 +74,7 @@ class Summary:
 
 
 def scan(
-    data: str | os.PathLike[str] | Sequence[Any] | Lake,
+    data: str | os.PathLike[str] | Sequence[Any] | ParquetDataset,
     target: str,
     inputs: Sequence[str] | None = None,
     nulls: str = "error",
@@ -86,7 +86,7 @@ def scan(
 
 
 def scan_part(
-    data: str | os.PathLike[str] | Sequence[Any] | Lake,
+    data: str | os.PathLike[str] | Sequence[Any] | ParquetDataset,
     target: str,
     inputs: Sequence[str] | None = None,
     nulls: str = "error",
@@ -99,17 +99,17 @@ def scan_part(
 
     The summary is the same, bit for bit, however many they are.
     """
-    lake = data if isinstance(data, Lake) else Lake(data)
+    dataset = data if isinstance(data, ParquetDataset) else ParquetDataset(data)
     if nulls not in NULLS:
         raise InputError(f"nulls is {nulls!r}; it should be one of {', '.join(NULLS)}")
     inputs = (
-        [name for name in lake.names if name != target] if inputs is None else inputs
+        [name for name in dataset.names if name != target] if inputs is None else inputs
     )
     if not inputs:
         raise InputError("there are no inputs; a model needs at least one column")
-    require(lake.names, [*inputs, target])
-    looker = _Looker(lake, [*inputs, target], nulls, min(rows, lake.total), seed)
-    blocks = np.array_split(*_chosen(lake, seed))
+    require(dataset.names, [*inputs, target])
+    looker = _Looker(dataset, [*inputs, target], nulls, min(rows, dataset.total), seed)
+    blocks = np.array_split(*_chosen(dataset, seed))
     moments = np.zeros((len(blocks), len(looker.names), 3))
     seen = np.zeros((len(blocks), len(looker.names) + 2))
     for at in range(process, len(blocks), processes):
@@ -118,7 +118,9 @@ def scan_part(
             moments[at] = _together(moments[at], some)
             seen[at] += rows_of
     sample = looker.sample(looker.size)
-    return Part(moments, seen, sample, looker.values(), looker.names, nulls, lake.total)
+    return Part(
+        moments, seen, sample, looker.values(), looker.names, nulls, dataset.total
+    )
 
 
 def merge(parts: Sequence[Part]) -> Summary:
@@ -157,8 +159,8 @@ def merge(parts: Sequence[Part]) -> Summary:
     is_strings = isinstance(labels, dict)
     y = np.array(sorted(labels), dtype=str)[y.astype(int)] if is_strings else y
     return Summary(
-        count=first.total,
-        whole=round(first.total * float(whole / scanned)),
+        num_rows=first.total,
+        num_complete=round(first.total * float(whole / scanned)),
         nulls=dict(zip(first.names, map(int, null_counts), strict=True)),
         schema=schema,
         mean=np.concatenate(means),
@@ -176,13 +178,20 @@ def merge(parts: Sequence[Part]) -> Summary:
 class _Looker:
     """Looks at row groups, and keeps the strings and the sample of what it saw."""
 
-    def __init__(self, lake: Lake, names: list[str], nulls: str, size: int, seed: int):
+    def __init__(
+        self,
+        dataset: ParquetDataset,
+        names: list[str],
+        nulls: str,
+        size: int,
+        seed: int,
+    ):
         from pyarrow import types
 
-        self.lake, self.names, self.nulls = lake, names, nulls
+        self.dataset, self.names, self.nulls = dataset, names, nulls
         self.size, self.seed = size, seed
-        self.begins = np.cumsum(lake.rows) - lake.rows
-        kinds = [lake.schema.field(name).type for name in names]
+        self.begins = np.cumsum(dataset.rows) - dataset.rows
+        kinds = [dataset.schema.field(name).type for name in names]
         *inputs, target = kinds
         is_strings = is_text(target) or types.is_boolean(target)
         self.is_strings = [*map(is_category, inputs), is_strings]
@@ -194,7 +203,7 @@ class _Looker:
 
     def look(self, place: int) -> tuple[np.ndarray, np.ndarray]:
         """The moments of each column, and the rows, whole rows and nulls of each."""
-        table = self.lake.read(place, list(dict.fromkeys(self.names)))
+        table = self.dataset.read(place, list(dict.fromkeys(self.names)))
         matrix = np.empty((len(self.names), len(table))).T  # columns are contiguous
         try:
             for at, name in enumerate(self.names):
@@ -202,7 +211,7 @@ class _Looker:
             is_null = np.isnan(matrix)
             self._check(is_null)
         except InputError as error:
-            raise InputError(f"{self.lake.where(place)}: {error}") from None
+            raise InputError(f"{self.dataset.where(place)}: {error}") from None
         refused = is_null[:, -1:] if self.nulls == "mean" else is_null
         is_kept = np.asarray(~refused.any(axis=1))
         kept = matrix if is_kept.all() else matrix[is_kept]
@@ -281,13 +290,13 @@ class _Looker:
             self.highest = self.drawn[-1, 0]
 
 
-def _chosen(lake: Lake, seed: int) -> tuple[np.ndarray, int]:
+def _chosen(dataset: ParquetDataset, seed: int) -> tuple[np.ndarray, int]:
     """The row groups that are looked at, and into how many blocks they are cut."""
-    chosen = np.flatnonzero(lake.rows)
-    if lake.total > MOST:
+    chosen = np.flatnonzero(dataset.rows)
+    if dataset.total > MOST:
         bits = np.random.Philox(key=[seed, 0], counter=[0, 0, 0, 2**33])
         chosen = np.random.Generator(bits).permutation(chosen)
-        number = np.searchsorted(np.cumsum(lake.rows[chosen]), MOST, side="right")
+        number = np.searchsorted(np.cumsum(dataset.rows[chosen]), MOST, side="right")
         chosen = np.sort(chosen[: max(1, int(number))])
     return chosen, min(BLOCKS, len(chosen))
 

@@ -101,7 +101,7 @@ class Encoded(NamedTuple):
     """A table as numbers, and which of its rows have no null."""
 
     x: np.ndarray
-    is_whole: np.ndarray
+    is_complete: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)

@@ -44,7 +44,9 @@ def fit(
     data = rows.scaled(estimator.x_mean_, estimator.x_scale_, encode)
     seed = int(check_random_state(estimator.random_state).randint(2**31 - 1))
     sample = Batch(estimator._scaled(found.sample_x), estimator._standard(y), weight)
-    model, fitted = training.begun(estimator, sample, candidates, seed, found.whole)
+    model, fitted = training.begun(
+        estimator, sample, candidates, seed, found.num_complete
+    )
     if fitted is None:
         options["minutes"] = training.minutes_left(estimator, began)
         fitted = training.train(estimator, model, data, seed, **options)

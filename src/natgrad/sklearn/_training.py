@@ -19,7 +19,7 @@ import numpy as np
 from natgrad import distributed, gp
 from natgrad._runtime.compiler import SHORT_RUN
 from natgrad.data._batch import Batch
-from natgrad.data._batches import Arrays, Sample, filled
+from natgrad.data._batches import Arrays, Sample, padded
 from natgrad.errors import InputWarning
 from natgrad.gp import exact, kernels
 from natgrad.gp._fit import BATCH, default_rule, fits_at_once
@@ -114,7 +114,7 @@ def train(
         if estimator.max_iter == "auto":
             one = work(model, len(rows.y), len(model.inducing))
             options["steps"] = min(STEPS, math.ceil(WORK / one))
-        rows = filled(rows)
+        rows = padded(rows)
         data, rule = (
             Arrays(rows, len(rows.y)),
             whole_rule(model, len(rows.y), has_prior=True),
@@ -150,7 +150,7 @@ def _exact(
     return exact.fit(
         begun,
         exact.inducing_inputs(rows.x),
-        filled(rows),
+        padded(rows),
         steps=_steps(estimator),
         minutes=estimator.minutes,
         progress=bool(estimator.verbose),
@@ -171,7 +171,7 @@ def _grown(
     if not is_all and len(larger.inducing) < usual:
         larger = moved(model, rows.x, usual, seed)
     if len(larger.inducing) > len(model.inducing):
-        return carried_over(larger, model, filled(rows)) if is_all else larger
+        return carried_over(larger, model, padded(rows)) if is_all else larger
     return model
 
 
@@ -202,7 +202,7 @@ def _race(
     if len(models) == 1 and is_decided:
         return left, None
     chosen = np.sort(np.random.default_rng(seed).permutation(len(rows.y))[:RACED])
-    some = filled(jax.tree.map(lambda column: column[chosen], rows))
+    some = padded(jax.tree.map(lambda column: column[chosen], rows))
     data, rule = Arrays(some, len(some.y)), profile_rule(len(some.y), is_brief=True)
     if len(left) == 1:
         # The program of the whole run, which may go on with as many inducing inputs.

@@ -1,4 +1,4 @@
-"""Predictions for a lake: each part of it in a file of its own, made once."""
+"""Predictions for a data set: each part of it in a file of its own, made once."""
 
 import hashlib
 import itertools
@@ -14,7 +14,7 @@ from natgrad._cli.common import give
 from natgrad._cli.folder import Opened, open_model, said_of
 from natgrad._cli.use import kept, predicted, predictions, say_nulls
 from natgrad.data import _tables as tables
-from natgrad.data._dataset import Lake, require_in
+from natgrad.data._dataset import ParquetDataset, require_in
 from natgrad.data._tables import counted
 from natgrad.datasets._files import digest
 from natgrad.distributed import place
@@ -44,7 +44,7 @@ class Task(NamedTuple):
     """What is predicted, from what, and with which columns beside it."""
 
     model: Opened
-    lake: Lake
+    dataset: ParquetDataset
     keep: list[str]
     levels: list[float]
 
@@ -56,10 +56,10 @@ class Task(NamedTuple):
         """All that the predictions depend on, in values that JSON has."""
         return {
             "model": digest(self.model.path),
-            "lake": self.lake.fingerprint(),
+            "data": self.dataset.fingerprint(),
             "keep": self.keep,
             "quantiles": [] if self.model.is_classifier else self.levels,
-            "rows": self.lake.total,
+            "rows": self.dataset.total,
             "rows_per_part": PART,
         }
 
@@ -67,12 +67,12 @@ class Task(NamedTuple):
 def predict(
     model: str, data: str, out: str, levels: list[float], keep: str, is_json: bool
 ) -> None:
-    """Writes predictions for this process's parts of a lake, but for those there."""
+    """Writes the predictions of this process's parts of a data set that are missing."""
     folder = _checked(out, data)
-    opened, lake = open_model(model), Lake(data)
-    require_in(lake.paths[0], lake.names, opened.schema.names)
-    task = Task(opened, lake, kept(keep, lake.names, opened, levels), levels)
-    parts = cut(lake)
+    opened, dataset = open_model(model), ParquetDataset(data)
+    require_in(dataset.paths[0], dataset.names, opened.schema.names)
+    task = Task(opened, dataset, kept(keep, dataset.names, opened, levels), levels)
+    parts = cut(dataset)
     mark = _marked(folder, task.note())
     process, processes = place()
     mine = parts[process::processes]
@@ -92,7 +92,7 @@ def predict(
         "parts_written": len(left),
         "rows_found": _rows(done),
         "parts_found": len(done),
-        "rows": lake.total,
+        "rows": dataset.total,
         "parts": len(parts),
         "missing": missing,
         "is_complete": not missing,
@@ -101,30 +101,30 @@ def predict(
     give(given, is_json, _said(given))
 
 
-def cut(lake: Lake) -> list[Part]:
-    """The parts of a lake: what they are depends on its row groups alone."""
+def cut(dataset: ParquetDataset) -> list[Part]:
+    """The parts of a data set: what they are depends on its row groups alone."""
     runs: list[list[int]] = []
     rows = 0
-    for here in map(int, np.flatnonzero(lake.rows)):
-        size = int(lake.rows[here])
-        is_other = not runs or lake.files[here] != lake.files[runs[-1][-1]]
+    for here in map(int, np.flatnonzero(dataset.rows)):
+        size = int(dataset.rows[here])
+        is_other = not runs or dataset.files[here] != dataset.files[runs[-1][-1]]
         if is_other or rows + size > PART:
             runs.append([])
             rows = 0
         runs[-1].append(here)
         rows += size
-    stems = [Path(lake.paths[lake.files[run[0]]]).stem[:50] for run in runs]
+    stems = [Path(dataset.paths[dataset.files[run[0]]]).stem[:50] for run in runs]
     return [
-        Part(f"part-{number:05}-{stem}.parquet", run, int(lake.rows[run].sum()))
+        Part(f"part-{number:05}-{stem}.parquet", run, int(dataset.rows[run].sum()))
         for number, (stem, run) in enumerate(zip(stems, runs, strict=True))
     ]
 
 
 def _checked(out: str, data: str) -> Path:
-    """The folder for predictions of a lake."""
+    """The folder for predictions of a data set."""
     if out == "-" or Path(out).suffix.lower() in (".parquet", ".csv"):
         raise InputError(
-            f"--out is {out}, and DATA is a lake; its predictions are many files: "
+            f"--out is {out}, and DATA is a data set; its predictions are many files: "
             "give a folder for them"
         )
     if "://" in out:
@@ -244,11 +244,13 @@ def _answers(part: Part, task: Task) -> Iterator[Any]:
         for where, piece in pieces:
             with said_of(where):
                 encoded.append(schema.encode(piece))
-        x = np.concatenate([some.x[some.is_whole] for some in encoded])
-        is_whole = np.concatenate([some.is_whole for some in encoded])
+        x = np.concatenate([some.x[some.is_complete] for some in encoded])
+        is_complete = np.concatenate([some.is_complete for some in encoded])
         table = arrow.concat_tables([piece.select(task.keep) for _, piece in pieces])
         columns = {name: table[name] for name in task.keep}
-        yield arrow.table(columns | predictions(task.model, x, is_whole, task.levels))
+        yield arrow.table(
+            columns | predictions(task.model, x, is_complete, task.levels)
+        )
 
 
 def _slices(part: Part, task: Task) -> Iterator[list[tuple[str, Any]]]:
@@ -256,11 +258,11 @@ def _slices(part: Part, task: Task) -> Iterator[list[tuple[str, Any]]]:
     wanted = list(dict.fromkeys([*task.keep, *task.model.schema.names]))
     pieces, room = [], SLICE
     for here in part.places:
-        table, start = task.lake.read(here, wanted), 0
+        table, start = task.dataset.read(here, wanted), 0
         while start < len(table):
             piece = table.slice(start, room)
             after = f" from row {start:,}" if start else ""
-            pieces.append((task.lake.where(here) + after, piece))
+            pieces.append((task.dataset.where(here) + after, piece))
             start, room = start + len(piece), room - len(piece)
             if not room:
                 yield pieces
