@@ -28,7 +28,7 @@ import jax
 import numpy as np
 
 from natgrad import _container as envelope
-from natgrad._cli import folder as folders, main, replacing
+from natgrad._cli import folder as folders, main, models
 from natgrad.train import _keeper as keeper
 
 
@@ -76,7 +76,7 @@ def ended(target, *arguments) -> int | None:
 
 
 def load(out: Path) -> None:
-    folders.open_model(out)
+    models.open_model(out)
 
 
 def digest(path: Path) -> str:
@@ -90,7 +90,7 @@ def digest(path: Path) -> str:
 
 def kill_at_random(process, out: Path, kind: str, seconds: float, rng) -> str | None:
     """Kills a process and says what it did; None if it had ended before."""
-    place, finished = out / folders.REPLACEMENT, out / replacing.FINISHED
+    place, finished = out / folders.REPLACEMENT, out / folders.FINISHED
     if kind == "any moment":
         process.join(rng.uniform(0, seconds))
     else:

@@ -7,6 +7,7 @@ from hypothesis import given, settings, strategies
 
 from natgrad import _config as runs
 from natgrad._config import Run, dumps, loads
+from natgrad._registry import KERNELS, LIKELIHOODS
 from natgrad.errors import InputError
 
 
@@ -21,8 +22,8 @@ fields = strategies.fixed_dictionaries(
         ),
         "nulls": strategies.sampled_from(runs.NULLS),
         "sha256": strategies.none() | text,
-        "likelihood": strategies.sampled_from(("auto", *runs.LIKELIHOODS)),
-        "kernel": text,
+        "likelihood": strategies.sampled_from(("auto", *LIKELIHOODS)),
+        "kernel": strategies.sampled_from((*KERNELS,)),
         "num_inducing": strategies.just("auto") | strategies.integers(1, 10**6),
         "steps": strategies.just("auto") | strategies.integers(1, 10**9),
         "minutes": strategies.none() | strategies.floats(1e-9, 1e9),

@@ -10,18 +10,14 @@ import typing
 from pathlib import Path
 from typing import Any
 
+from natgrad._printable import naming
+from natgrad._registry import KERNELS, LIKELIHOODS
 from natgrad.errors import InputError
 
 
-REGRESSION = (
-    *("gaussian", "student-t", "heteroskedastic", "gamma", "beta"),
-    *("poisson", "negative-binomial"),
-)
-CLASSIFICATION = ("bernoulli", "softmax", "robust-max")
-ORDINAL = ("ordinal",)
-CLASSES = CLASSIFICATION + ORDINAL
-LIKELIHOODS = REGRESSION + CLASSES
 NULLS = ("error", "drop", "mean")
+"""What may be done about nulls."""
+
 NUMBERS = ("num_inducing", "steps", "batch_size")
 """Whole numbers that may be "auto"."""
 
@@ -52,6 +48,7 @@ class Run:
 
     def __post_init__(self) -> None:
         _check_choice("likelihood", self.likelihood, ("auto", *LIKELIHOODS))
+        _check_choice("kernel", self.kernel, (*KERNELS,))
         _check_choice("nulls", self.nulls, NULLS)
         for name in NUMBERS:
             value = getattr(self, name)
@@ -127,18 +124,13 @@ def loads(text: str, **given: Any) -> Run:
 def read(path: str | os.PathLike[str], **given: Any) -> Run:
     """The run in a file; a relative path to its data begins where the file is."""
     path = Path(path)
-    try:
+    with naming(path):
         run = loads(path.read_text(encoding="utf-8"), **given)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"{path} cannot be read: {why}") from error
-    beside = path.parent / run.data
-    is_path = Path(run.data).suffix or beside.is_dir()  # or the name of a data set
+    there = path.parent / run.data
+    is_path = Path(run.data).suffix or there.is_dir()  # or the name of a data set
     if "data" in given or "://" in run.data or not is_path:
         return run
-    return dataclasses.replace(run, data=str(beside))
+    return dataclasses.replace(run, data=str(there))
 
 
 def _toml(value: Any) -> str:

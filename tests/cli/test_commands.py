@@ -115,7 +115,7 @@ def test_the_machine_is_examined(used):
         ("strings", 1, "the target 'sold' is of strings"),
         ("order", 1, "whose order is not known; make numbers of it"),
         ("no proportion", 1, "between 0 and 1"),
-        ("kernel", 1, "kernel is 'matern'; it should be one of 'matern12'"),
+        ("kernel", 1, "kernel is 'matern'; it should be one of matern12"),
         ("wrong key", 1, "wrong.toml: there is no [model] key 'likelyhood'"),
         ("again", 1, "model has a model already; --force replaces it"),
         ("resume", 1, "model has no checkpoint to continue from: its run has ended"),

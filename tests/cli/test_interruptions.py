@@ -157,7 +157,7 @@ def test_predictions_are_the_same_bytes_in_any_process(folder, used, broken_off)
 
 def test_classes_come_back_as_they_were_written(folder, broken_off):
     said = broken_off["train sold"]
-    assert "1 of 150 rows have a null: left out" in said.err
+    assert "dropped 1 of 150 rows: they have a null" in said.err
     assert said.json["likelihood"] == "bernoulli" and said.json["rows"] == 149
     assert (
         "1 row has a null, and so has its prediction" in broken_off["predict sold"].err

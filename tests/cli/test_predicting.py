@@ -19,7 +19,7 @@ import pyarrow.parquet as parquet
 import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
-from natgrad._cli import predicting, use
+from natgrad._cli import models as model_files, predicting
 from natgrad.data._tables import Category, Number, Schema
 from natgrad.errors import CheckpointError, InputError
 from natgrad.sklearn import GPClassifier, GPRegressor
@@ -101,7 +101,7 @@ def made(models):
             patch.setenv("NATGRAD_PROCESS_ID", str(process))
             patch.setenv("NATGRAD_NUM_PROCESSES", str(processes))
             command = {"data": str(data), "out": str(out), "is_json": True}
-            predicting.predict(**options, **command)
+            predicting.predict_dataset(**options, **command)
 
     return run
 
@@ -151,7 +151,9 @@ def test_parts_in_a_row_are_the_table_for_any_processes(
     table = arrow.concat_tables([*pieces, rows_of(1)])
     data, out = (str(tmp_path / "whole" / name) for name in ("t.parquet", "p.parquet"))
     parquet.write_table(table, data)
-    use.predict(str(models / f"{kind}.natgrad"), data, out, LEVELS, "town,id", True)
+    predicting.predict_table(
+        str(models / f"{kind}.natgrad"), data, out, LEVELS, "town,id", True
+    )
     expected = parquet.read_table(out).slice(0, len(table) - 1)
 
     options = {"part": part, "size": min(size, part), "model": kind, "keep": "town,id"}
@@ -189,12 +191,12 @@ def test_what_was_done_is_said_and_not_done_again(dataset, tmp_path, made, capsy
     assert second["columns"] == ["id", "mean", "std", "q0.1", "q0.9"]
     assert times == {path: path.stat().st_mtime_ns for path in times}
     assert said(0, 1)["rows_written"] == 0
-    assert predicting._said(first).endswith(
-        "out lacks 3 of 5 parts: those are of others"
+    assert predicting._summary(first).endswith(
+        "out lacks 3 of 5 parts: other processes make them"
     )
-    assert "process 1 of 2: wrote 1,000 rows in 2 parts\n" in predicting._said(first)
-    assert "and found 1,000 in 2 parts done\n" in predicting._said(second)
-    assert predicting._said(second).endswith(
+    assert "process 1 of 2: wrote 1,000 rows in 2 parts\n" in predicting._summary(first)
+    assert "and found 1,000 in 2 parts done\n" in predicting._summary(second)
+    assert predicting._summary(second).endswith(
         "is complete: 2,500 rows of id, mean, std, q0.1, q0.9 in 5 parts"
     )
 
@@ -346,16 +348,16 @@ def test_where_predictions_may_go(dataset, tmp_path, made, models):
             made(dataset / "c.parquet", tmp_path / "out", keep="mean")
     assert not (tmp_path / "out").exists()
     one = str(dataset / "a.parquet")
-    with pytest.raises(
-        InputError, match="a folder is for a data set, given as a folder"
-    ):
-        use.predict(str(models / "one.natgrad"), one, "folder", [], "", False)
+    with pytest.raises(InputError, match="give a folder only for many files"):
+        predicting.predict_table(
+            str(models / "one.natgrad"), one, "folder", [], "", False
+        )
 
 
 def test_quantiles_of_normal_targets_are_those_of_the_estimator(models):
-    model = use.open_model(models / "one.natgrad")
+    model = model_files.open_model(models / "one.natgrad")
     x = model.schema.encode(rows_of(100)).x
-    found = use.predictions(model, x, np.ones(100, bool), LEVELS)
+    found = model_files.predictions(model, x, np.ones(100, bool), LEVELS)
     expected = model.estimator.predict(x, quantiles=LEVELS)
     columns = np.stack([found[f"q{level}"].to_numpy() for level in LEVELS], axis=1)
     np.testing.assert_allclose(columns, expected, rtol=1e-12, atol=1e-12)

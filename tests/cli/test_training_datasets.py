@@ -56,7 +56,7 @@ def said(folder, batch):
     ("name", "code", "message"),
     [
         ("null", 1, "0.parquet, row group 0: column 'size' has 1 null"),
-        ("train", 0, "1 of 600 rows have a null: left out"),
+        ("train", 0, "dropped 1 of 600 rows: they have a null"),
         ("again", 0, "prices has a model, and its run has ended"),
         ("longer", 1, "prices has a run with steps 40, and not 50"),
         ("both", 2, "--force begins anew, and --resume goes on: give one"),

@@ -53,7 +53,7 @@ def exchanged(part):
 def test_means_are_those_of_the_table_in_memory(folder, nulls):
     found, whole = scan(folder, "y", nulls=nulls, rows=100), table()
     schema = infer(whole, whole.column_names[:-1], nulls)
-    x, is_complete = schema.encode(whole)
+    x, is_complete, _ = schema.encode(whole)
     y = whole["y"].to_numpy()
     assert found.schema.names == schema.names
     assert found.schema.features == schema.features

@@ -30,7 +30,7 @@ WHOLE = TABLE.take([0, 3])
 
 def test_numbers_stay_and_strings_become_indicators():
     schema = infer(WHOLE, WHOLE.column_names)
-    x, is_complete = schema.encode(WHOLE)
+    x, is_complete, _ = schema.encode(WHOLE)
     assert schema.features == ["size", "rooms", "new", "town=Rye", "code=7"]
     np.testing.assert_array_equal(x, [[1.5, 1, 1, 1, 1], [4, 4, 0, 1, 1]])
     assert x.dtype == np.float64 and is_complete.all()

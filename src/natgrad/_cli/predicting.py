@@ -1,4 +1,4 @@
-"""Predictions for a data set: each part of it in a file of its own, made once."""
+"""Predictions: of a table in one file, of a data set in parts that are made once."""
 
 import hashlib
 import itertools
@@ -10,11 +10,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from natgrad._cli.common import give
-from natgrad._cli.folder import Opened, open_model, said_of
-from natgrad._cli.use import kept, predicted, predictions, say_nulls
+from natgrad._cli.common import give, say
+from natgrad._cli.models import (
+    Opened,
+    located,
+    open_model,
+    predicted,
+    predictions,
+    read_rows,
+)
+from natgrad._printable import naming
 from natgrad.data import _tables as tables
-from natgrad.data._dataset import ParquetDataset, require_in
+from natgrad.data._dataset import ParquetDataset, is_dataset, require_in
 from natgrad.data._tables import counted
 from natgrad.datasets._files import digest
 from natgrad.distributed import place
@@ -23,7 +30,7 @@ from natgrad.train._progress import Rows
 
 
 NOTE = "natgrad.json"
-"""The file that says what a folder of predictions is of."""
+"""The file that says what the predictions in a folder are of."""
 
 PART = 1_000_000
 """How many rows a part has at most, if its row groups have no more."""
@@ -41,7 +48,7 @@ class Part(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What is predicted, from what, and with which columns beside it."""
+    """What is predicted, from what, and which columns are copied."""
 
     model: Opened
     dataset: ParquetDataset
@@ -65,6 +72,37 @@ class Task(NamedTuple):
 
 
 def predict(
+    model: str, data: str, out: str, levels: list[float], keep: str, is_json: bool
+) -> None:
+    """Writes predictions for a table, or for a data set of many files."""
+    is_many = not Path(data).is_file() and is_dataset(located(data))
+    write = predict_dataset if is_many else predict_table
+    write(model, data, out, levels, keep, is_json)
+
+
+def predict_table(
+    model: str, data: str, out: str, levels: list[float], keep: str, is_json: bool
+) -> None:
+    """Writes predictions for each row of a table, null where an input is."""
+    if out != "-" and Path(out).suffix.lower() not in (".parquet", ".csv"):
+        raise InputError(
+            f"--out is {out}; it should end in .parquet or .csv, as DATA is one table; "
+            "give a folder only for many files, themselves a folder or a pattern"
+        )
+    opened = open_model(model)
+    rows = read_rows(opened, data, is_target_wanted=False)
+    wanted = kept(keep, rows.table.column_names, opened, levels)
+    columns = {name: rows.table[name] for name in wanted}
+    columns |= predictions(opened, rows.x, rows.is_complete, levels)
+    tables.write(out, columns)
+    say_nulls(int((~rows.is_complete).sum()))
+    if out != "-":
+        total = len(rows.is_complete)
+        given = {"out": out, "rows": total, "columns": list(columns)}
+        give(given, is_json, f"{out} has {total:,} rows of {', '.join(columns)}")
+
+
+def predict_dataset(
     model: str, data: str, out: str, levels: list[float], keep: str, is_json: bool
 ) -> None:
     """Writes the predictions of this process's parts of a data set that are missing."""
@@ -98,7 +136,26 @@ def predict(
         "is_complete": not missing,
         "columns": task.columns,
     }
-    give(given, is_json, _said(given))
+    give(given, is_json, _summary(given))
+
+
+def kept(keep: str, names: list[str], model: Opened, levels: list[float]) -> list[str]:
+    """The columns that --keep means, to copy next to the predictions."""
+    asked = [name.strip() for name in keep.split(",") if name.strip()]
+    wanted = names if keep == "all" else list(dict.fromkeys(asked))
+    tables.require(names, wanted)
+    if both := [name for name in wanted if name in predicted(model, levels)]:
+        raise InputError(
+            f"--keep has the column {both[0]!r}, and so have the predictions; keep "
+            "others, or rename it"
+        )
+    return wanted
+
+
+def say_nulls(missing: int) -> None:
+    """Prints how many rows could not be predicted, if there are any."""
+    if missing:
+        say(f"{counted(missing, 'row')} with a null: predictions there are null")
 
 
 def cut(dataset: ParquetDataset) -> list[Part]:
@@ -153,8 +210,8 @@ def _marked(folder: Path, note: dict[str, Any]) -> bytes:
     names = [name for name in os.listdir(folder) if name[:1] != "."]
     if names and NOTE not in names:
         raise InputError(
-            f"{folder} has no {NOTE}, but {sorted(names)[0]}; predictions should go "
-            "to a new folder, or on in one that they were begun in"
+            f"{folder} has no {NOTE}, but {sorted(names)[0]}; write predictions to a "
+            "new folder, or continue in the one where they began"
         )
     if not names:
         # Processes that begin together write the same, each in one go.
@@ -229,7 +286,7 @@ def _write(folder: Path, part: Part, task: Task, mark: bytes, bar: Rows) -> int:
     except CheckpointError as error:
         raise CheckpointError(
             f"{error}; parts that are complete are kept: once it can be written, the "
-            "same command goes on"
+            "same command continues"
         ) from error
     return nulls
 
@@ -242,7 +299,7 @@ def _answers(part: Part, task: Task) -> Iterator[Any]:
     for pieces in _slices(part, task):
         encoded = []
         for where, piece in pieces:
-            with said_of(where):
+            with naming(where):
                 encoded.append(schema.encode(piece))
         x = np.concatenate([some.x[some.is_complete] for some in encoded])
         is_complete = np.concatenate([some.is_complete for some in encoded])
@@ -275,7 +332,7 @@ def _rows(parts: list[Part]) -> int:
     return sum(part.rows for part in parts)
 
 
-def _said(given: dict[str, Any]) -> str:
+def _summary(given: dict[str, Any]) -> str:
     out, parts = given["out"], counted(given["parts"], "part")
     who = ""
     if given["processes"] > 1:
@@ -286,7 +343,9 @@ def _said(given: dict[str, Any]) -> str:
         found = counted(given["parts_found"], "part")
         text += f", and found {given['rows_found']:,} in {found} done"
     if given["missing"]:
-        text += f"\n{out} lacks {given['missing']:,} of {parts}: those are of others"
+        text += (
+            f"\n{out} lacks {given['missing']:,} of {parts}: other processes make them"
+        )
         return text
     columns = ", ".join(given["columns"])
     return f"{text}\n{out} is complete: {given['rows']:,} rows of {columns} in {parts}"

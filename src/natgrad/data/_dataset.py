@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from natgrad._printable import naming
 from natgrad.data._columns import require
 from natgrad.errors import InputError
 
@@ -70,7 +71,7 @@ class ParquetDataset:
         path, group = self.paths[self.files[place]], int(self.groups[place])
         footer = self._footer(path)
         require_in(path, footer.schema.to_arrow_schema().names, columns)
-        with _named(path, group), self._opened(path, footer) as file:
+        with naming(self.where(place)), self._opened(path, footer) as file:
             table = file.read_row_group(group, list(columns))
         if len(table) != self.rows[place]:
             raise InputError(
@@ -131,7 +132,7 @@ class ParquetDataset:
             if path in self._footers:
                 self._footers.move_to_end(path)
                 return self._footers[path]
-        with _named(path), self._opened(path) as file:
+        with naming(path), self._opened(path) as file:
             footer = file.metadata
         with self._lock:
             self._footers[path] = footer
@@ -151,10 +152,8 @@ def is_dataset(data: str) -> bool:
 
 def require_in(path: str, names: Sequence[str], wanted: Sequence[str]) -> None:
     """Raises unless a file has all columns that are asked for."""
-    try:
+    with naming(path):
         require(names, wanted)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
 
 
 def _found(paths: list[str]) -> tuple[Any, list[str]]:
@@ -234,20 +233,3 @@ def _expression(pattern: str) -> str:
         return known.get(part, re.escape(part))
 
     return "".join(map(meant, re.split(r"(\*\*/|\*|\?|\[[^]]+\])", pattern)))
-
-
-class _named:
-    """Puts the name of a file before what is wrong with it."""
-
-    def __init__(self, path: str, group: int | None = None):
-        self.where = path if group is None else f"{path}, row group {group}"
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
-        from pyarrow import ArrowException
-
-        if isinstance(error, ArrowException | OSError):
-            why = (str(error).splitlines() or ["no reason given"])[0]
-            raise InputError(f"{self.where} cannot be read: {why:.200}") from error

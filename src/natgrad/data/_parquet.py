@@ -12,10 +12,10 @@ import numpy as np
 
 from natgrad.data._batch import Batch
 from natgrad.data._batches import check_share
-from natgrad.data._columns import is_category
+from natgrad.data._columns import is_category, target_of
 from natgrad.data._dataset import ParquetDataset
 from natgrad.data._order import Plan, Pool
-from natgrad.data._reader import Reader, Rows, target_of
+from natgrad.data._reader import Reader, Rows
 from natgrad.data._tables import Number, Schema
 from natgrad.errors import InputError, InputWarning
 
@@ -285,7 +285,7 @@ def noise(dataset: ParquetDataset, target: str, rows: int, groups: int) -> float
     places = np.linspace(0, len(filled) - 1, min(LOOKED_AT, len(filled)))
     each = []
     for place in filled[np.unique(places.round().astype(int))]:
-        y, is_there = target_of(dataset.read(int(place), [target])[target], target)
+        y, is_there = target_of(dataset.read(int(place), [target])[target], target, str)
         if is_there.any():
             each.append(y[is_there])
     if len(each) < 2:

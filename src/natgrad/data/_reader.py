@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from natgrad._printable import naming
 from natgrad.data._columns import (
-    coded,
-    counted,
     is_text,
     number_column,
-    numbers,
+    refuse_nulls,
     require,
+    target_of,
 )
 from natgrad.data._dataset import ParquetDataset
 from natgrad.data._tables import Category, Schema
@@ -93,17 +93,13 @@ class Reader:
     ) -> np.ndarray:
         """Fills in the inputs, and which rows are whole, and gives the targets."""
         table = self.dataset.read(place, self.columns).slice(begin, end - begin)
-        try:
+        with naming(self.dataset.where(place)):
             self._fill(table, x, is_complete)
-            y, is_there = target_of(table[self.target], self.target)
-            if not is_there.all() and self.schema.nulls != "drop":
-                raise InputError(
-                    f"column {self.target!r} has {counted((~is_there).sum(), 'null')}, "
-                    f"the first in row {is_there.argmin()}; mend them, or train with "
-                    "nulls 'drop'"
-                )
-        except InputError as error:
-            raise InputError(f"{self.dataset.where(place)}: {error}") from None
+            column = table[self.target]
+            number = np.float32 if _is_short(column.type) else np.float64
+            y, is_there = target_of(column, self.target, str, number)
+            if self.schema.nulls != "drop":
+                refuse_nulls(~is_there, self.target, is_target=True)
         is_complete &= is_there
         return y
 
@@ -122,24 +118,6 @@ class Reader:
             encoded = self.schema.encode(table)
             x[:] = encoded.x
             is_complete[:] = encoded.is_complete
-
-
-def target_of(column: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """A target as numbers or as strings, and which of its rows have one."""
-    import pyarrow as arrow
-    from pyarrow import types
-
-    if types.is_boolean(column.type):
-        column = column.cast(arrow.string())
-    if not is_text(column.type):
-        y = np.empty(len(column), np.float32 if _is_short(column.type) else np.float64)
-        number_column(column, name, y)
-        with np.errstate(all="ignore"):
-            if not np.isfinite(y.sum()):
-                numbers(column, name)
-        return y, ~np.isnan(y)
-    codes, texts = coded(column)
-    return np.array([*texts, ""], dtype=str)[codes], codes >= 0
 
 
 def _is_short(kind: Any) -> bool:

@@ -1,23 +1,27 @@
 """What there is to know of a table before it is learned from, in one pass over it."""
 
 import dataclasses
+import io
+import json
 import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from natgrad._config import NULLS
+from natgrad._printable import naming
 from natgrad.data._columns import (
     coded,
-    counted,
     is_category,
     is_text,
     number_column,
     numbers,
+    refuse_nulls,
     require,
 )
 from natgrad.data._dataset import ParquetDataset
-from natgrad.data._tables import MAX_VALUES, NULLS, Number, Schema, described
+from natgrad.data._tables import MAX_VALUES, Number, Schema, described
 from natgrad.errors import InputError
 
 
@@ -49,6 +53,25 @@ class Part(NamedTuple):
     names: list[str]
     nulls: str
     total: int
+
+    def to_bytes(self) -> bytes:
+        """The part for other processes and for a file."""
+        rest = json.dumps([self.values, self.names, self.nulls, self.total]).encode()
+        file = io.BytesIO()
+        np.savez(
+            file,
+            moments=self.moments,
+            rows=self.rows,
+            sample=self.sample,
+            rest=np.frombuffer(rest, np.uint8),
+        )
+        return file.getvalue()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Part":
+        with np.load(io.BytesIO(data)) as file:
+            rest = json.loads(file["rest"].tobytes())
+            return cls(file["moments"], file["rows"], file["sample"], *rest)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,13 +228,11 @@ class _Looker:
         """The moments of each column, and the rows, whole rows and nulls of each."""
         table = self.dataset.read(place, list(dict.fromkeys(self.names)))
         matrix = np.empty((len(self.names), len(table))).T  # columns are contiguous
-        try:
+        with naming(self.dataset.where(place)):
             for at, name in enumerate(self.names):
                 self._fill(table[name], at, matrix[:, at])
             is_null = np.isnan(matrix)
             self._check(is_null)
-        except InputError as error:
-            raise InputError(f"{self.dataset.where(place)}: {error}") from None
         refused = is_null[:, -1:] if self.nulls == "mean" else is_null
         is_kept = np.asarray(~refused.any(axis=1))
         kept = matrix if is_kept.all() else matrix[is_kept]
@@ -257,15 +278,8 @@ class _Looker:
     def _check(self, is_null: np.ndarray) -> None:
         for at, name in enumerate(self.names):
             is_target = at == len(self.names) - 1
-            is_refused = self.nulls == "error" or (is_target and self.nulls == "mean")
-            if is_refused and is_null[:, at].any():
-                nulls = counted(is_null[:, at].sum(), "null")
-                row = is_null[:, at].argmax()
-                others = "'drop'" if is_target else "'drop' or 'mean'"
-                raise InputError(
-                    f"column {name!r} has {nulls}, the first in row {row}; mend "
-                    f"them, or train with nulls {others}"
-                )
+            if self.nulls == "error" or (is_target and self.nulls == "mean"):
+                refuse_nulls(is_null[:, at], name, is_target)
 
     def _count(self, kept: np.ndarray) -> None:
         for at in np.flatnonzero(self.is_strings):

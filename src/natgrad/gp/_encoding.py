@@ -17,6 +17,7 @@ import numpy as np
 from natgrad import linalg
 from natgrad._container import shown
 from natgrad._printable import brief
+from natgrad._registry import KERNELS, LIKELIHOODS
 from natgrad.errors import IncompatibleFileError, InputError
 from natgrad.families import gaussian
 from natgrad.gp import kernels, likelihoods, means
@@ -33,10 +34,10 @@ Document = dict[str, Any]
 OWN: dict[str, Any] = {
     f"{module.__name__.rpartition('.')[2]}.{name}": getattr(module, name)
     for module, names in {
-        kernels: "Matern12 Matern32 Matern52 RBF RationalQuadratic Periodic Linear "
+        kernels: " ".join(KERNELS.values()) + " RationalQuadratic Periodic Linear "
         "Polynomial Constant Sum Product OnInputs Separate",
-        likelihoods: "Gaussian HeteroskedasticGaussian StudentT Gamma Beta Bernoulli "
-        "Ordinal FixedEdges LearnedEdges Poisson NegativeBinomial RobustMax Softmax",
+        likelihoods: " ".join(each.kind for each in LIKELIHOODS.values())
+        + " FixedEdges LearnedEdges",
         means: "Zero Constant Linear",
         gaussian: "Moments Canonical",
         linalg: "Full Sqrt Log",

@@ -16,10 +16,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from natgrad import gp
 from natgrad._printable import printable_errors
+from natgrad._registry import KERNELS
 from natgrad._runtime import compilation_cache
 from natgrad._runtime.threads import few_threads, largest
 from natgrad.data._batch import Batch
 from natgrad.data._frames import require_numbers
+from natgrad.data._prepare import Stream
 from natgrad.errors import InputError, InputWarning
 from natgrad.gp import _baseline as baseline, _few_rows as few_rows
 from natgrad.gp._files import from_bytes, to_bytes
@@ -27,11 +29,11 @@ from natgrad.gp._online import update
 from natgrad.sklearn import (
     _export as export,
     _files as files,
+    _streaming as streaming,
     _summary as summary,
     _training as training,
 )
 from natgrad.sklearn._convergence import STILL, late_gain
-from natgrad.sklearn._initial_kernels import KERNELS
 from natgrad.sklearn._rows import counted, weighted
 from natgrad.sklearn._targets import (
     Targets,
@@ -123,7 +125,10 @@ class BaseGP(BaseEstimator):
         classes: Any = None,
         **options: Any,
     ) -> Any:
-        """As `fit`; `options` are more of those of `natgrad.gp.fit`."""
+        """As `fit`, of rows in memory or on disk; `options` are those of `gp.fit`."""
+        if isinstance(X, Stream):
+            streaming.fit(self, X, classes, **options)
+            return self
         began = time.monotonic()
         self._check_parameters()
         require_numbers(X)
@@ -134,14 +139,9 @@ class BaseGP(BaseEstimator):
         total = float(weight.sum())
         if len(y) <= FEW:
             X, y, weight = counted(X, y, weight)
-        self.x_mean_, deviation = centre_and_deviation(X, weight)
-        self.x_scale_ = input_scales(X, deviation)
-        candidates = self._candidates(y, weight)
-        targets = candidates[0]
-        self.y_mean_, self.y_scale_ = targets.centre, targets.scale
-        x, y = self._scaled(X), self._standard(y)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        rows = Batch(x, y, weight)
+        centre, deviation = centre_and_deviation(X, weight)
+        candidates, rows, seed = self._scale(centre, deviation, X, y, weight)
+        y = rows.y
         fitted = training.trained(self, rows, candidates, seed, **options)
         self._keep(fitted, total, time.monotonic() - began)
         if isinstance(self.model_.likelihood, few_rows.NOISY):
@@ -156,6 +156,21 @@ class BaseGP(BaseEstimator):
             if said is not None:
                 warnings.warn(said, InputWarning, stacklevel=4)
         return self
+
+    def _scale(
+        self,
+        centre: np.ndarray,
+        deviation: np.ndarray,
+        x: np.ndarray,
+        y: np.ndarray,
+        weight: np.ndarray,
+    ) -> tuple[list[Targets], Batch, int]:
+        """Sets the units; the candidates, the rows in these units, and a seed."""
+        self.x_mean_, self.x_scale_ = centre, input_scales(x, deviation)
+        candidates = self._candidates(y, weight)
+        self.y_mean_, self.y_scale_ = candidates[0].centre, candidates[0].scale
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        return candidates, Batch(self._scaled(x), self._standard(y), weight), seed
 
     @in_double
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:

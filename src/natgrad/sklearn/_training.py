@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from natgrad import distributed, gp
+from natgrad._registry import MANY
 from natgrad._runtime.compiler import SHORT_RUN
 from natgrad.data._batch import Batch
 from natgrad.data._batches import Arrays, Sample, padded
@@ -30,7 +31,7 @@ from natgrad.gp.inducing import MOST, ROWS_EACH
 from natgrad.gp.likelihoods import Gaussian
 from natgrad.gp.means import Zero
 from natgrad.sklearn._initial_kernels import initial_kernels
-from natgrad.sklearn._targets import MANY, Targets
+from natgrad.sklearn._targets import Targets
 from natgrad.train._history import History
 from natgrad.train._loop import STEPS, Fitted, run
 
