@@ -291,10 +291,10 @@ MUTATIONS = (
         "marks",
     ),
     Mutation(
-        "runs.py",
+        "_config.py",
         'if "data" in given or "://" in run.data or not is_path:',
         'if "://" in run.data or not is_path:',
-        "a table that is given is looked for beside the file of the run",
+        "a table that is given is looked for in the folder of the run file",
         "test_config.py",
     ),
     # Quality, pictures and the paper
@@ -351,15 +351,15 @@ MUTATIONS = (
         "guessed",
     ),
     Mutation(
-        "cli/use.py",
+        "_cli/models.py",
         "places = np.cumsum(is_complete) - 1",
         "places = np.cumsum(is_complete)",
-        "after a row with a null, predictions stand beside other rows",
+        "after a row with a null, predictions are those of other rows",
         "cli/test_predicting.py",
         "parts_in_a_row",
     ),
     Mutation(
-        "cli/training.py",
+        "_cli/folder.py",
         """    if (place / CHECKPOINT).is_dir():
         return BEGUN
     return ENDED if (place / MODEL).is_file() else NOTHING
