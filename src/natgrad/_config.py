@@ -1,4 +1,4 @@
-"""A run as data: all that it takes to train a model again, in a file of TOML."""
+"""A run as data: all settings that train a model again, in a TOML file."""
 
 import dataclasses
 import difflib
@@ -26,10 +26,10 @@ NUMBERS = ("num_inducing", "steps", "batch_size")
 class Run:
     """What was trained on what, and how; `sha256` is that of the file of data.
 
-    `inputs` are all columns but the target if they are left out. "auto" means what it
-    does for the estimators, and for the `likelihood` also to look at what the target
-    is; on disk a batch has 1024 rows then. A data set on disk is read in so many
-    `shards`, of which each process has equally many; `sha256` is that of its index.
+    `inputs` are by default all columns but the target. "auto" means what it does for
+    the estimators; natgrad also guesses the `likelihood` from the target, and on disk a
+    batch has 1024 rows. A data set on disk is read in `shards`, equally many for each
+    process; `sha256` is then that of its index.
     """
 
     data: str
@@ -53,7 +53,7 @@ class Run:
         for name in NUMBERS:
             value = getattr(self, name)
             if isinstance(value, str) and value != "auto":
-                raise InputError(f"{name} is {value!r}; it should be {_said(name)}")
+                raise InputError(f"{name} is {value!r}; it should be {_expected(name)}")
         for name in (*NUMBERS, "minutes", "shards"):
             value = getattr(self, name)
             if isinstance(value, int | float) and not 0 < value < float("inf"):
@@ -85,7 +85,7 @@ _KINDS = {
 
 
 def dumps(run: Run) -> str:
-    """A run in TOML, in which nothing is left to a default but what is not set."""
+    """A run in TOML, with every setting that has a value."""
     lines = ["# natgrad train --config THIS_FILE --out FOLDER trains it again."]
     for section, names in SECTIONS.items():
         lines += ["", f"[{section}]"]
@@ -97,7 +97,7 @@ def dumps(run: Run) -> str:
 
 
 def loads(text: str, **given: Any) -> Run:
-    """The run in TOML; what is `given` is put in its place."""
+    """The run in TOML text, with the settings in `given` in the place of its own."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -113,11 +113,11 @@ def loads(text: str, **given: Any) -> Run:
     values |= given
     for name in ("data", "target"):
         if name not in values:
-            raise InputError(f"it has no {name!r}; put it in section [data]")
+            raise InputError(f"it has no {name!r}; add it to section [data]")
     hints = typing.get_type_hints(Run)
     for name, value in values.items():
         if not _is_of(value, hints[name]):
-            raise InputError(f"{name} is {value!r}; it should be {_said(name)}")
+            raise InputError(f"{name} is {value!r}; it should be {_expected(name)}")
     return Run(**values)
 
 
@@ -163,7 +163,7 @@ def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
         )
 
 
-def _said(name: str) -> str:
+def _expected(name: str) -> str:
     return _KINDS.get(name, "a string")
 
 

@@ -331,7 +331,7 @@ def test_where_predictions_may_go(dataset, tmp_path, made, models):
         "s3://bucket/p": "it should be a folder that is mounted here",
         str(
             dataset / "p"
-        ): "in the folder .*, all of which is DATA; predictions should",
+        ): "in the folder .*, which is DATA; predictions should",
         str(dataset / "a.parquet/"): "DATA is a data set",
         __file__: "which is a file; it should be a folder",
     }.items():

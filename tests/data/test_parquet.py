@@ -308,7 +308,7 @@ def test_another_order_or_table_has_another_fingerprint(folder):
 def test_a_sorted_table_is_said_and_the_noise_is_as_measured(tmp_path):
     y = np.repeat(np.arange(100.0), 50) + np.random.default_rng(0).normal(size=5000)
     write(tmp_path / "a.parquet", {"a": y, "y": y}, [50])
-    with pytest.warns(InputWarning, match="looks sorted.*natgrad shuffle IN OUT"):
+    with pytest.warns(InputWarning, match="seems sorted.*natgrad shuffle IN OUT"):
         source = Parquet(tmp_path, "y", batch_size=64, shards=4, pool=1)
     means = source.take(0, 4 * source.plan.batches).y.mean(1)
     measured = means.std() / (y.std() / np.sqrt(64))
@@ -326,7 +326,7 @@ def test_a_sorted_table_is_said_and_the_noise_is_as_measured(tmp_path):
     assert noise(ParquetDataset(tmp_path), "y", 64, 4) < 1.5
     names = arrow.array(np.repeat(["a", "b", "c", "d"], 1250))
     write(tmp_path / "a.parquet", arrow.table({"a": y, "y": names}), [50])
-    with pytest.warns(InputWarning, match="looks sorted"):
+    with pytest.warns(InputWarning, match="seems sorted"):
         Parquet(tmp_path, "y", batch_size=64, shards=4, pool=1)
 
 

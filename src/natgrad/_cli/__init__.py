@@ -28,7 +28,7 @@ def _with_debug(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--debug", is_flag=True, help="Show where an error came from.")
     @functools.wraps(function)
     def inner(*args: Any, debug: bool, **options: Any) -> Any:
-        common.speak_in_lines(debug)
+        common.show_warnings_in_lines(debug)
         return function(*args, **options)
 
     return inner
@@ -366,15 +366,15 @@ def doctor(is_json: bool) -> int:
     from natgrad._cli import doctor
 
     found = doctor.examine(Path.cwd())
-    common.give(found, is_json, doctor.as_text(found))
+    common.print_result(found, is_json, doctor.as_text(found))
     return 0 if found["self_test"]["passed"] else 1
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Runs the command, and ends the process: 0 if all went well.
+    """Runs the command and ends the process, with code 0 if all went well.
 
-    Else 1 for an error, 2 for a command that is not one, 130 after Ctrl-C, 143 after
-    SIGTERM; and of several processes 17 if another was lost, 18 if this one was stuck.
+    It is 1 after an error, 2 for wrong arguments, 130 after Ctrl-C, 143 after SIGTERM;
+    among several processes 17 if another was lost, 18 if this one was stuck.
     """
     is_debug = "--debug" in (sys.argv if args is None else args)
     try:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from natgrad import datasets
-from natgrad._cli.common import give, say, table
+from natgrad._cli.common import print_result, say, table
 from natgrad.data._columns import counted
 from natgrad.data._shuffle import shuffle as shuffle_files
 
@@ -14,7 +14,7 @@ def show(name: str | None, is_json: bool) -> None:
     """Lists all data sets, or prints where one is and how to get it."""
     if name is not None:
         found = described(name)
-        give(found, is_json, _one(found))
+        print_result(found, is_json, _one(found))
         if not found["is_there"]:
             say(datasets.absent(datasets.describe(name), datasets.path(name)))
         return
@@ -26,7 +26,7 @@ def show(name: str | None, is_json: bool) -> None:
             f"{found['likelihood']:<19}{'yes' if found['is_there'] else 'no'}"
         )
     lines += ["", f"folder: {datasets.folder()}; more: natgrad datasets NAME"]
-    give(all_of_them, is_json, "\n".join(lines))
+    print_result(all_of_them, is_json, "\n".join(lines))
 
 
 def fetch(name: str, unverified: bool) -> None:
@@ -91,4 +91,4 @@ def shuffle(
             counted(written.files, "file"),
         ]
     )
-    give({"out": str(out), **written._asdict()}, is_json, f"{size} in {out}")
+    print_result({"out": str(out), **written._asdict()}, is_json, f"{size} in {out}")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from natgrad._cli.common import finite, give, say, table
+from natgrad._cli.common import finite, print_result, say, table
 from natgrad._cli.folder import HISTORY, RUN, is_resumable
 from natgrad._cli.models import Opened, Rows, model_file, open_model, read_rows
 from natgrad.data import _tables as tables
@@ -28,7 +28,7 @@ def evaluate(model: str, data: str, is_json: bool) -> None:
     values = {"rows": int(rows.is_complete.sum()), "likelihood": opened.likelihood}
     values |= finite(found)
     shown = {name.replace("_", " "): _shown(value) for name, value in values.items()}
-    give(values, is_json, table(shown))
+    print_result(values, is_json, table(shown))
 
 
 def report(model: str, data: str, out: str) -> None:
@@ -82,7 +82,7 @@ def info(model: str, is_json: bool) -> None:
         text += (
             f"\n\nIts training was interrupted; natgrad resume {folder} continues it."
         )
-    give(finite(values), is_json, text)
+    print_result(finite(values), is_json, text)
 
 
 def _column(column: Any) -> dict[str, Any]:

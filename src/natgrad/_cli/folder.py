@@ -1,7 +1,7 @@
 """The folder of a run: one run at a time, and one complete model at any moment.
 
 A run that replaces a model works in a folder of its own, `replacement`, within that of
-the model. When it has ended that folder is renamed to `finished`, which says that it is
+the model. When it has ended that folder is renamed to `finished`, which marks it as
 complete, and its files are moved. Whatever a kill leaves of that, the next run does.
 Of several processes only the first writes here, and what it sees holds for all.
 """
@@ -294,5 +294,5 @@ def drop(folder: Path) -> None:
 
 
 def _agreed(word: str) -> str:
-    """What the first process says, in all of them."""
+    """The word of the first process, in all of them."""
     return distributed.exchange(word.encode())[0].decode()

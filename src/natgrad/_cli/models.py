@@ -92,7 +92,7 @@ def open_model(path: str | os.PathLike[str]) -> Opened:
         )
     except KeyError as error:
         raise InputError(
-            f"{file} does not say how a table becomes its inputs ({error}); it was not "
+            f"{file} has no schema of its table ({error}); it was not "
             "made by natgrad train: use it from Python"
         ) from error
     _check_opened(opened)
@@ -112,9 +112,9 @@ def _check_opened(model: Opened) -> None:
     width = model.estimator.n_features_in_
     if inputs != width or is_classifier != hasattr(model.estimator, "classes_"):
         raise CorruptFileError(
-            f"{model.path}: it says {inputs} inputs and likelihood "
-            f"{shown(model.likelihood)}, and has a {type(model.estimator).__name__} of "
-            f"{width} inputs"
+            f"{model.path}: its table has {inputs} inputs and likelihood "
+            f"{shown(model.likelihood)}, and it has a {type(model.estimator).__name__} "
+            f"of {width} inputs"
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from natgrad._cli.common import give, say
+from natgrad._cli.common import print_result, say
 from natgrad._cli.models import (
     Opened,
     located,
@@ -36,7 +36,7 @@ PART = 1_000_000
 """How many rows a part has at most, if its row groups have no more."""
 
 SLICE = 2**16
-"""How many rows are at hand at a time, and in a row group of predictions."""
+"""How many rows are in memory at a time, and in a row group of predictions."""
 
 
 class Part(NamedTuple):
@@ -99,7 +99,9 @@ def predict_table(
     if out != "-":
         total = len(rows.is_complete)
         given = {"out": out, "rows": total, "columns": list(columns)}
-        give(given, is_json, f"{out} has {total:,} rows of {', '.join(columns)}")
+        print_result(
+            given, is_json, f"{out} has {total:,} rows of {', '.join(columns)}"
+        )
 
 
 def predict_dataset(
@@ -136,7 +138,7 @@ def predict_dataset(
         "is_complete": not missing,
         "columns": task.columns,
     }
-    give(given, is_json, _summary(given))
+    print_result(given, is_json, _summary(given))
 
 
 def kept(keep: str, names: list[str], model: Opened, levels: list[float]) -> list[str]:
@@ -194,8 +196,8 @@ def _checked(out: str, data: str) -> Path:
         raise InputError(f"--out is {out}, which is a file; it should be a folder")
     if Path(data).is_dir() and folder.resolve().is_relative_to(Path(data).resolve()):
         raise InputError(
-            f"--out is {out}, in the folder {data}, all of which is DATA; predictions "
-            "should be outside of it"
+            f"--out is {out}, in the folder {data}, which is DATA; predictions should "
+            "be outside of it"
         )
     return folder
 
@@ -311,7 +313,7 @@ def _answers(part: Part, task: Task) -> Iterator[Any]:
 
 
 def _slices(part: Part, task: Task) -> Iterator[list[tuple[str, Any]]]:
-    """The rows of a part, so many at a time, in pieces that are of one row group."""
+    """The rows of a part in slices, each of pieces from single row groups."""
     wanted = list(dict.fromkeys([*task.keep, *task.model.schema.names]))
     pieces, room = [], SLICE
     for here in part.places:

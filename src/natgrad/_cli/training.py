@@ -9,7 +9,7 @@ from typing import Any
 
 from natgrad import distributed
 from natgrad._cli import folder
-from natgrad._cli.common import give, say
+from natgrad._cli.common import print_result, say
 from natgrad._cli.folder import CHECKPOINT, HISTORY, MODEL
 from natgrad._cli.models import absolute, located
 from natgrad._config import Run
@@ -84,8 +84,9 @@ def _prepare(
     prepared = prepare(run, scan)
     for note in prepared.notes:
         say(note)
+    estimator = make_estimator(prepared.run, progress)
     check_can_be_saved(prepared)
-    return prepared, make_estimator(prepared.run, progress)
+    return prepared, estimator
 
 
 def _fit(estimator: Any, prepared: Prepared, out: Path, is_json: bool) -> int:
@@ -119,7 +120,7 @@ def _fit(estimator: Any, prepared: Prepared, out: Path, is_json: bool) -> int:
     if is_first and not is_interrupted:
         folder.finish(place, out)
     where = place if is_interrupted else out
-    give(_described(estimator, metadata, where), is_json, str(estimator))
+    print_result(_described(estimator, metadata, where), is_json, str(estimator))
     if is_interrupted:
         more = f"; natgrad resume {out} continues it" * ("checkpoint" in options)
         old = "" if place == out else f", and {out} keeps the old one"

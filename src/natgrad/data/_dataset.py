@@ -18,7 +18,7 @@ from natgrad.errors import InputError
 
 
 FOOTERS = 2**26
-"""How many bytes of footers are kept at hand, the rest being read again."""
+"""How many bytes of footers are cached; others are read again."""
 
 READERS = 8
 """How many files are opened at a time to be indexed."""
@@ -92,7 +92,7 @@ class ParquetDataset:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def where(self, place: int) -> str:
-        """A row group as a user would look for it."""
+        """A row group by its file and number."""
         return f"{self.paths[self.files[place]]}, row group {self.groups[place]}"
 
     def bytes_per_row(self) -> float:

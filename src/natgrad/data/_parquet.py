@@ -21,16 +21,16 @@ from natgrad.errors import InputError, InputWarning
 
 
 MOST_BYTES = 2**31
-"""How much memory all pools may take before it is said."""
+"""How much memory all pools may take without a warning."""
 
 MOST_ROWS = 2**20
-"""How many rows a row group may have before it is said."""
+"""How many rows a row group may have without a warning."""
 
 LOOKED_AT = 32
-"""How many row groups are looked at to see whether the table is sorted."""
+"""How many row groups are read to see whether the table is sorted."""
 
 NOISIER = 2.0
-"""How much noisier than with independent rows a batch may be before it is said."""
+"""How much noisier than independent rows a batch may be without a warning."""
 
 AHEAD = 1 / 4
 """Which part of a pool may be left when the next is read."""
@@ -245,7 +245,7 @@ class Parquet:
         self._thread: ThreadPoolExecutor | None = None
 
     def _warn(self) -> None:
-        """Says so if the table lies in a way that makes batches noisy or large."""
+        """Warns if batches are noisy, as of sorted rows, or row groups are large."""
         held = min(2 * self.shards * self.pool, len(self.dataset))
         width = self.reader.width * np.dtype(self.reader.dtype).itemsize + 12
         size = float(np.sort(self.dataset.rows)[-held:].sum()) * width
@@ -262,7 +262,7 @@ class Parquet:
         )
         if ratio > NOISIER:
             warnings.warn(
-                f"the table looks sorted: the mean target of a batch is {ratio:.1f} "
+                f"the table seems sorted: the mean target of a batch is {ratio:.1f} "
                 f"times noisier than that of rows at random; shuffle it once: {REMEDY}",
                 InputWarning,
                 stacklevel=3,
@@ -321,7 +321,7 @@ def _plain(
                 "schema=natgrad.data.scan(data, target).schema, or other inputs"
             )
     if not names:
-        raise InputError(f"the table has no column beside {target!r} to be an input")
+        raise InputError(f"the table has no column besides {target!r} to predict from")
     return Schema(tuple(Number(name) for name in names))
 
 

@@ -69,7 +69,7 @@ class Prepared(NamedTuple):
 class _Found(NamedTuple):
     """What is in a table in memory or on disk.
 
-    `y` are all its targets, or a sample; `values` are the different ones, if known.
+    `y` are all its targets, or a sample; `values` have each different one, if known.
     """
 
     schema: Schema
@@ -181,7 +181,7 @@ def _classes(run: Run, found: _Found) -> np.ndarray:
             f"the target {run.target!r} has more than {MAX_VALUES} different numbers; "
             "a classifier takes fewer classes"
         )
-    return as_labels(found.values)
+    return as_labels(np.unique(found.values))
 
 
 def _inputs(run: Run, columns: list[str], notes: list[str]) -> list[str]:
@@ -209,7 +209,7 @@ def _read(run: Run, notes: list[str]) -> _Found:
     with Path(run.data).open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     y = y[is_complete]
-    return _Found(schema, len(y), len(x), y, np.unique(y), digest, x[is_complete])
+    return _Found(schema, len(y), len(x), y, y, digest, x[is_complete])
 
 
 def _scanned(run: Run, scan: tuple[bytes, ...], notes: list[str]) -> _Found:

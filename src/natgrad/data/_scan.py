@@ -1,4 +1,4 @@
-"""What there is to know of a table before it is learned from, in one pass over it."""
+"""One pass over a table: its schema, means, standard deviations and a sample."""
 
 import dataclasses
 import io
@@ -26,13 +26,13 @@ from natgrad.errors import InputError
 
 
 MOST = 2**27
-"""How many rows are looked at; of a longer table, those of some row groups."""
+"""How many rows a scan reads; from a longer table, it reads some row groups."""
 
 BLOCKS = 256
 """Into how many blocks the work is cut, whoever does them."""
 
 MOST_TEXTS = 10_000
-"""How many different strings of a column are kept in mind."""
+"""How many different strings of a column a scan counts."""
 
 
 class Part(NamedTuple):
@@ -131,18 +131,20 @@ def scan_part(
     if not inputs:
         raise InputError("there are no inputs; a model needs at least one column")
     require(dataset.names, [*inputs, target])
-    looker = _Looker(dataset, [*inputs, target], nulls, min(rows, dataset.total), seed)
+    scanner = _Scanner(
+        dataset, [*inputs, target], nulls, min(rows, dataset.total), seed
+    )
     blocks = np.array_split(*_chosen(dataset, seed))
-    moments = np.zeros((len(blocks), len(looker.names), 3))
-    seen = np.zeros((len(blocks), len(looker.names) + 2))
+    moments = np.zeros((len(blocks), len(scanner.names), 3))
+    seen = np.zeros((len(blocks), len(scanner.names) + 2))
     for at in range(process, len(blocks), processes):
         for place in blocks[at]:
-            some, rows_of = looker.look(int(place))
+            some, rows_of = scanner.read(int(place))
             moments[at] = _together(moments[at], some)
             seen[at] += rows_of
-    sample = looker.sample(looker.size)
+    sample = scanner.sample(scanner.size)
     return Part(
-        moments, seen, sample, looker.values(), looker.names, nulls, dataset.total
+        moments, seen, sample, scanner.values(), scanner.names, nulls, dataset.total
     )
 
 
@@ -198,8 +200,8 @@ def merge(parts: Sequence[Part]) -> Summary:
     )
 
 
-class _Looker:
-    """Looks at row groups, and keeps the strings and the sample of what it saw."""
+class _Scanner:
+    """Reads row groups, and keeps their strings and a sample."""
 
     def __init__(
         self,
@@ -224,7 +226,7 @@ class _Looker:
         self.drawn = np.full((0, len(names) + 2), np.inf)
         self.highest = np.inf
 
-    def look(self, place: int) -> tuple[np.ndarray, np.ndarray]:
+    def read(self, place: int) -> tuple[np.ndarray, np.ndarray]:
         """The moments of each column, and the rows, whole rows and nulls of each."""
         table = self.dataset.read(place, list(dict.fromkeys(self.names)))
         matrix = np.empty((len(self.names), len(table))).T  # columns are contiguous
@@ -305,7 +307,7 @@ class _Looker:
 
 
 def _chosen(dataset: ParquetDataset, seed: int) -> tuple[np.ndarray, int]:
-    """The row groups that are looked at, and into how many blocks they are cut."""
+    """The row groups that a scan reads, and the number of blocks they are cut into."""
     chosen = np.flatnonzero(dataset.rows)
     if dataset.total > MOST:
         bits = np.random.Philox(key=[seed, 0], counter=[0, 0, 0, 2**33])

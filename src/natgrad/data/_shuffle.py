@@ -42,7 +42,7 @@ def shuffle(
     """Writes all rows of a table in random order to files in the folder `out`.
 
     Rows are dealt to buckets at random, and each bucket is shuffled. While that goes
-    on there is a hidden folder beside `out`, and no `out`; it needs about as much room
+    on there is a hidden folder next to `out`, and no `out`; it needs about as much room
     as the table and the result together. The order is a function of `seed`.
     """
     if rows_per_group < 1:
@@ -179,7 +179,7 @@ def _is_ours(path: Path) -> bool:
 
 @contextlib.contextmanager
 def _written(out: Path, draft: Path) -> Iterator[None]:
-    """Leaves nothing behind where something went wrong, and says what it was."""
+    """Removes what an error leaves half written, and names its cause."""
     try:
         yield
     except BaseException as error:

@@ -128,7 +128,7 @@ class Schema:
         return [name for column in self.columns for name in column.features]
 
     def encode(self, table: Any, target: str | None = None) -> Encoded:
-        """The inputs in a table, and its target; other columns are not looked at."""
+        """The inputs in a table, and its target; other columns are ignored."""
         require(table.column_names, self.names)
         parts = [column.encode(table[column.name]) for column in self.columns]
         for column, part in zip(self.columns, parts, strict=True):

@@ -37,7 +37,7 @@ from natgrad.train._loop import STEPS, Fitted, run
 
 
 FEWEST, FIRST = 32, 100
-"""How many inducing inputs are tried first, for less than so many rows and for more."""
+"""How many inducing inputs are tried first: with fewer than `MANY` rows, with more."""
 
 LAP = 20
 """Evaluations that each candidate takes."""
@@ -94,10 +94,10 @@ def begun(
     model = _grown(estimator, runs[-1].params, sample, seed, total)
     # Rounding may differ between machines: what the first one chose holds for all.
     own = [_kind(model), len(model.inducing)]
-    told = json.loads(distributed.exchange(json.dumps(own).encode())[0])
-    if told != own:
-        same = next(each.params for each in runs if _kind(each.params) == told[0])
-        model = moved(same, sample.x, told[1], seed)
+    first = json.loads(distributed.exchange(json.dumps(own).encode())[0])
+    if first != own:
+        same = next(each.params for each in runs if _kind(each.params) == first[0])
+        model = moved(same, sample.x, first[1], seed)
     return model, None
 
 
@@ -206,7 +206,7 @@ def _race(
     some = padded(jax.tree.map(lambda column: column[chosen], rows))
     data, rule = Arrays(some, len(some.y)), profile_rule(len(some.y), is_brief=True)
     if len(left) == 1:
-        # The program of the whole run, which may go on with as many inducing inputs.
+        # The program of the whole run, which may have as many inducing inputs.
         rule = whole_rule(left[0].params, len(some.y), has_prior=True)
     minutes = estimator.minutes and estimator.minutes / PART / len(left)
     steps = min(LAP, _steps(estimator))
@@ -220,9 +220,9 @@ def _race(
             minutes=minutes,
             progress=title if estimator.verbose else False,
         )
-        # Of several processes all end if one was told to.
-        told = distributed.exchange(str(left[place].history.reason).encode())
-        if b"interrupted" in told:
+        # If one of several processes was interrupted, all end.
+        reasons = distributed.exchange(str(left[place].history.reason).encode())
+        if b"interrupted" in reasons:
             left[place].history.reason = "interrupted"
             return left, left[place]
     excess = 1 / len(chosen) - 1 / total
