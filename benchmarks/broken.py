@@ -1,4 +1,4 @@
-"""A small lake to train on by the command, and whether a run of it was broken off.
+"""A small data set to train on by the command, and whether a run of it was broken off.
 
 For `slurm.py` and `ray_run.py`: both train the same, once in peace and once with a
 process killed on the way, and should end with the same model to the last bit.
@@ -17,7 +17,7 @@ from natgrad import _container as envelope
 
 
 FILES, GROUPS, ROWS, WIDTH = 4, 4, 5000, 8
-COMMAND = ["--data", "lake/*.parquet", "--config", "run.toml", "--out", "model"]
+COMMAND = ["--data", "data/*.parquet", "--config", "run.toml", "--out", "model"]
 
 RUN = """\
 [data]
@@ -25,23 +25,23 @@ target = "y"
 
 [model]
 likelihood = "gaussian"
-inducing = 50
+num_inducing = 50
 
 [training]
-max_iter = {steps}
+steps = {steps}
 batch_size = 512
 """
 
 
 def prepare(folder: Path, steps: int) -> Path:
-    """A folder with a lake and how to train on it."""
+    """A folder with a data set and how to train on it."""
     rng = np.random.default_rng(0)
-    (folder / "lake").mkdir(parents=True)
+    (folder / "data").mkdir(parents=True)
     for file in range(FILES):
         x = rng.standard_normal((GROUPS * ROWS, WIDTH))
         y = np.sin(2 * x).sum(1) / 2 + 0.3 * rng.standard_normal(len(x))
         columns = {f"x{place}": column for place, column in enumerate(x.T)}
-        path = folder / "lake" / f"{file}.parquet"
+        path = folder / "data" / f"{file}.parquet"
         parquet.write_table(pa.table(columns | {"y": y}), path, row_group_size=ROWS)
     (folder / "run.toml").write_text(RUN.format(steps=steps))
     return folder

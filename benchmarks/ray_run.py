@@ -3,7 +3,7 @@
     pip install "natgrad[ray]"
     python benchmarks/ray_run.py --out benchmarks/results
 
-Two workers train on a small lake. Both runs should end with the same model to the last
+Two workers train on a small data set. Both runs should end with the same model, bit for
 bit. Before that each of two workers with a loop of their own says how many processes
 JAX knows of: without our backend it would be one.
 """

@@ -3,10 +3,10 @@
     apt-get install slurmctld slurmd slurm-client munge    # and as root:
     python benchmarks/slurm.py --out benchmarks/results
 
-Two tasks train on a small lake three times: in peace; with one task killed, so that all
-start again in the same allocation; and told, as Slurm does at the end of its time, to
-save and to queue again. All three should end with the same model to the last bit.
-"""
+Two tasks train on a small data set three times: undisturbed; with one task killed, so
+that all start again in the same allocation; and told, as Slurm does at the end of its
+time, to save and to queue again. All three should end with the same model to the last
+bit."""
 
 import argparse
 import os
@@ -98,7 +98,7 @@ class Slurm:
 
 
 class Job:
-    """The recipe as a job of two tasks, in a folder with a lake."""
+    """The recipe as a job of two tasks, in a folder with a data set."""
 
     def __init__(self, folder: Path):
         self.folder, self.begun = folder, time.monotonic()

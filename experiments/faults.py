@@ -3,7 +3,7 @@
     python experiments/faults.py             # and 100 kills: results/faults.md
     python experiments/faults.py --quick     # each fault once, as CI does
 
-A run trains a linear model by guarded steps on a lake of Parquet, in two processes that
+A run trains a linear model by guarded steps on Parquet files, in two processes that
 save three times a second, and is broken; all its processes must be gone within a stated
 limit, with codes that are not 0. Then it is started again. Its parameters must be those
 of a run that was never touched, to the last bit; or, where a file is damaged, the error
@@ -52,7 +52,7 @@ LIMITED = (
 """Begins a process that can write no file of more than so many bytes."""
 
 
-def make_lake(folder: Path) -> None:
+def make_dataset(folder: Path) -> None:
     """20,000 rows in four files, with checksums for their pages."""
     import pyarrow as arrow
     from pyarrow import parquet
@@ -71,7 +71,7 @@ def make_lake(folder: Path) -> None:
         )
 
 
-def work(lake: str, out: Path, stuck_at: int) -> None:
+def work(dataset: str, out: Path, stuck_at: int) -> None:
     """One process of a run."""
     from natgrad import distributed
 
@@ -90,7 +90,7 @@ def work(lake: str, out: Path, stuck_at: int) -> None:
 
     prior = diagonal.Moments(jnp.zeros(3), Log(jnp.zeros(3)))
     params = {"q": prior, "log_noise": jnp.zeros(())}
-    rows = Parquet(lake, "y", batch_size=128, seed=1)
+    rows = Parquet(dataset, "y", batch_size=128, seed=1)
 
     def loss(params, batch):
         q, log_noise = params["q"], params["log_noise"]
@@ -129,7 +129,7 @@ class Job:
 
     def __init__(
         self,
-        lake: Path,
+        dataset: Path,
         out: Path,
         number: int = 2,
         file_size: int | None = None,
@@ -156,7 +156,7 @@ class Job:
                 "NATGRAD_HEARTBEAT_SECONDS": str(HEARTBEAT),
                 "NATGRAD_PATIENCE_SECONDS": str(PATIENCE),
             }
-            command = [sys.executable, __file__, "work", str(lake), str(out)]
+            command = [sys.executable, __file__, "work", str(dataset), str(out)]
             command += [str(stuck_at)]
             if file_size is not None:
                 command = [sys.executable, "-c", LIMITED, str(file_size), *command]
@@ -213,14 +213,14 @@ class Job:
 
 @dataclasses.dataclass
 class Trial:
-    """What every fault has at hand: the lake, a folder of its own, a generator."""
+    """What every fault has at hand: the data set, a folder of its own, a generator."""
 
-    lake: Path
+    dataset: Path
     out: Path
     rng: random.Random
 
     def job(self, **options) -> Job:
-        return Job(self.lake, self.out, **options)
+        return Job(self.dataset, self.out, **options)
 
     def broken(self, job: Job, limit: float) -> float:
         """Waits until all processes are gone, none of them as if all were well."""
@@ -296,8 +296,8 @@ def flipped(trial: Trial) -> float:
 
 
 def truncated(trial: Trial) -> float:
-    """A file of the lake is cut in mid-epoch: the error names it."""
-    victim = trial.lake / "part-2.parquet"
+    """A file of the data set is cut in mid-epoch: the error names it."""
+    victim = trial.dataset / "part-2.parquet"
     whole = victim.read_bytes()
     job = trial.job()
     job.until_steps(60)
@@ -333,12 +333,12 @@ FAULTS: dict[str, tuple[Callable[[Trial], float | None], str]] = {
 
 
 def many_kills(
-    folder: Path, lake: Path, number: int, digest: str
+    folder: Path, dataset: Path, number: int, digest: str
 ) -> tuple[int, list[float]]:
     """Kills runs at random moments, start-up included, in turn each process."""
     rng, kills, taken, runs = random.Random(0), 0, [], 0
     while kills < number:
-        trial = Trial(lake, folder / f"killed-{runs}", rng)
+        trial = Trial(dataset, folder / f"killed-{runs}", rng)
         runs += 1
         while kills < number and not (trial.out / "digest").exists():
             seconds = killed(trial, kills % 2, rng.uniform(0, MOMENTS))
@@ -365,13 +365,13 @@ def main() -> None:
     rows, rng = [], random.Random(1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        lake = folder / "lake"
-        make_lake(lake)
-        digest = Job(lake, folder / "unbroken").finish()
+        dataset = folder / "data"
+        make_dataset(dataset)
+        digest = Job(dataset, folder / "unbroken").finish()
         for fault, (break_it, limit) in FAULTS.items():
             if options.only not in (None, fault):
                 continue
-            trial = Trial(lake, folder / fault.replace(" ", "-"), rng)
+            trial = Trial(dataset, folder / fault.replace(" ", "-"), rng)
             seconds = break_it(trial) or 0.0
             begun = time.monotonic()
             found = trial.job().finish()
@@ -385,7 +385,7 @@ def main() -> None:
                 flush=True,
             )
         if not options.quick and options.only is None:
-            runs, taken = many_kills(folder, lake, options.kills, digest)
+            runs, taken = many_kills(folder, dataset, options.kills, digest)
             said = f"{options.kills} kills -9 at random moments, {runs} runs"
             middle, most = taken[len(taken) // 2], taken[-1]
             within = f"{middle:.1f} s in the middle, {most:.1f} s at most"

@@ -106,7 +106,7 @@ MUTATIONS = (
         "data/_order.py",
         "np.random.Philox(key=[self.seed, number], counter=counter)",
         "np.random.Philox(key=[self.seed, 0], counter=counter)",
-        "every pass over a lake has the rows in the same order",
+        "every pass over a data set has the rows in the same order",
         "data/test_plan.py",
     ),
     Mutation(
@@ -124,7 +124,7 @@ MUTATIONS = (
         "data/_scan.py",
         "order = {text: place for place, text in enumerate(sorted(values[at]))}",
         "order = {text: place for place, text in enumerate(texts)}",
-        "the sample of a lake has its strings mixed up, unless they came in order",
+        "the sample of a data set has its strings mixed up, unless they came in order",
         "data/test_scan.py",
     ),
     Mutation(
@@ -289,10 +289,10 @@ MUTATIONS = (
         "marks",
     ),
     Mutation(
-        "runs.py",
+        "_config.py",
         'if "data" in given or "://" in run.data or not is_path:',
         'if "://" in run.data or not is_path:',
-        "a table that is given is looked for beside the file of the run",
+        "a table that is given is looked for in the folder of the run file",
         "test_config.py",
     ),
     # Quality, pictures and the paper
@@ -349,15 +349,15 @@ MUTATIONS = (
         "guessed",
     ),
     Mutation(
-        "cli/use.py",
-        "places = np.cumsum(is_whole) - 1",
-        "places = np.cumsum(is_whole)",
-        "after a row with a null, predictions stand beside other rows",
-        "cli/test_lakes.py",
+        "_cli/models.py",
+        "places = np.cumsum(is_complete) - 1",
+        "places = np.cumsum(is_complete)",
+        "after a row with a null, predictions are those of other rows",
+        "cli/test_predicting.py",
         "parts_in_a_row",
     ),
     Mutation(
-        "cli/training.py",
+        "_cli/folder.py",
         """    if (place / CHECKPOINT).is_dir():
         return BEGUN
     return ENDED if (place / MODEL).is_file() else NOTHING

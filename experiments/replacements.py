@@ -28,14 +28,14 @@ import jax
 import numpy as np
 
 from natgrad import _container as envelope
-from natgrad._cli import folder as folders, main, replacing
+from natgrad._cli import folder as folders, main, models
 from natgrad.train._saver import Saver
 
 
 RESULTS = Path(__file__).parent / "results"
 KINDS = ("any moment", "saving")
 FILES = {folders.MODEL, folders.RUN, folders.HISTORY}
-SHORT = "--inducing 5 --batch-size 16"
+SHORT = "--num-inducing 5 --batch-size 16"
 
 # A fork of this process has all imported, and nothing of JAX started.
 FORK = multiprocessing.get_context("fork")
@@ -76,7 +76,7 @@ def ended(target, *arguments) -> int | None:
 
 
 def load(out: Path) -> None:
-    folders.open_model(out)
+    models.open_model(out)
 
 
 def digest(path: Path) -> str:
@@ -90,7 +90,7 @@ def digest(path: Path) -> str:
 
 def kill_at_random(process, out: Path, kind: str, seconds: float, rng) -> str | None:
     """Kills a process and says what it did; None if it had ended before."""
-    place, finished = out / folders.REPLACEMENT, out / replacing.FINISHED
+    place, finished = out / folders.REPLACEMENT, out / folders.FINISHED
     if kind == "any moment":
         process.join(rng.uniform(0, seconds))
     else:
@@ -123,7 +123,7 @@ def run() -> None:
     jax.config.update("jax_compilation_cache_dir", str(scratch / "compiled"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     table(scratch / "table.csv")
-    train = f"train {scratch}/table.csv --target y {SHORT} --max-iter {arguments.steps}"
+    train = f"train {scratch}/table.csv --target y {SHORT} --steps {arguments.steps}"
     old, new = scratch / "old", scratch / "new"
     assert ended(command, f"{train} --seed 1 --out {old}") == 0
     start = time.monotonic()  # all is compiled now

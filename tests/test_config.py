@@ -7,6 +7,7 @@ from hypothesis import given, settings, strategies
 
 from natgrad import _config as runs
 from natgrad._config import Run, dumps, loads
+from natgrad._registry import KERNELS, LIKELIHOODS
 from natgrad.errors import InputError
 
 
@@ -21,10 +22,10 @@ fields = strategies.fixed_dictionaries(
         ),
         "nulls": strategies.sampled_from(runs.NULLS),
         "sha256": strategies.none() | text,
-        "likelihood": strategies.sampled_from(("auto", *runs.LIKELIHOODS)),
-        "kernel": text,
-        "inducing": strategies.just("auto") | strategies.integers(1, 10**6),
-        "max_iter": strategies.just("auto") | strategies.integers(1, 10**9),
+        "likelihood": strategies.sampled_from(("auto", *LIKELIHOODS)),
+        "kernel": strategies.sampled_from((*KERNELS,)),
+        "num_inducing": strategies.just("auto") | strategies.integers(1, 10**6),
+        "steps": strategies.just("auto") | strategies.integers(1, 10**9),
         "minutes": strategies.none() | strategies.floats(1e-9, 1e9),
         "batch_size": strategies.just("auto") | strategies.integers(1, 10**9),
         "seed": strategies.integers(0, 2**32 - 1),
@@ -41,8 +42,8 @@ def test_a_run_is_read_back_as_it_was_written(values):
 
 def test_what_is_given_takes_the_place_of_what_is_written():
     run = Run("a.csv", "y", seed=3)
-    expected = dataclasses.replace(run, data="b.csv", max_iter=7)
-    assert loads(dumps(run), data="b.csv", max_iter=7) == expected
+    expected = dataclasses.replace(run, data="b.csv", steps=7)
+    assert loads(dumps(run), data="b.csv", steps=7) == expected
 
 
 def test_a_relative_path_begins_where_the_file_is(tmp_path):
@@ -59,14 +60,17 @@ def test_a_relative_path_begins_where_the_file_is(tmp_path):
         ("[model]\nlikelyhood = 'gaussian'", "no .*'likelyhood'.*mean 'likelihood'"),
         ("[modle]\nkernel = 'rbf'", "no section 'modle'.*mean 'model'"),
         ("[model]\nlikelihood = 'student'", "likelihood is 'student'.*'student-t'"),
-        ("[training]\nmax_iter = 'many'", "max_iter is 'many'.*a whole number"),
-        ("[training]\nmax_iter = true", "max_iter is True.*a whole number"),
-        ("[training]\nmax_iter = 2.5", "max_iter is 2.5.*a whole number"),
-        ("[training]\nmax_iter = 0", "max_iter is 0; it should be above 0"),
+        ("[training]\nsteps = 'many'", "steps is 'many'.*a whole number"),
+        ("[training]\nsteps = true", "steps is True.*a whole number"),
+        ("[training]\nsteps = 2.5", "steps is 2.5.*a whole number"),
+        ("[training]\nsteps = 0", "steps is 0; it should be above 0"),
         ("[training]\nminutes = nan", "minutes is nan; it should be above 0"),
         ("[training]\nseed = -1", "seed is -1"),
-        ("[model]\ninducing = 'some'", "inducing is 'some'.*\"auto\" or a whole"),
-        ("[model]\ninducing = -3", "inducing is -3; it should be above 0"),
+        (
+            "[model]\nnum_inducing = 'some'",
+            "num_inducing is 'some'.*\"auto\" or a whole",
+        ),
+        ("[model]\nnum_inducing = -3", "num_inducing is -3; it should be above 0"),
         ("inputs = ['a', 1]", "inputs is .*list of names"),
         ("inputs = ['a', 'a']", "'a' is among the inputs more than once"),
         ("inputs = ['a', 'y']", "target 'y' is among the inputs"),

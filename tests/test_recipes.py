@@ -192,4 +192,4 @@ def test_both_run_the_same_command_and_it_is_one(tmp_path):
     name, command, *arguments = CONTAINER["command"] + CONTAINER["args"]
     assert call.split()[1:] == [name, command, *arguments]
     given = cli.commands[command].make_context(command, list(arguments)).params
-    assert given["is_resumed"] and given["data"] == "lake/*.parquet"
+    assert given["is_resumed"] and given["data"] == "data/*.parquet"

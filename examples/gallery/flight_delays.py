@@ -26,11 +26,11 @@ INPUTS = ["dep_time", "distance"]
 def main(out: Path) -> None:
     jax.config.update("jax_enable_x64", True)
     with tempfile.TemporaryDirectory() as folder:
-        lake = Path(folder) / "lake"
-        shuffle(datasets.path("flights_nyc2013"), lake, rows_per_group=5000)
-        found = scan(lake, "target", INPUTS)
+        dataset = Path(folder) / "data"
+        shuffle(datasets.path("flights_nyc2013"), dataset, rows_per_group=5000)
+        found = scan(dataset, "target", INPUTS)
         rows = Parquet(
-            lake,
+            dataset,
             "target",
             INPUTS,
             batch_size=1024,

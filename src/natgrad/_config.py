@@ -1,4 +1,4 @@
-"""A run as data: all that it takes to train a model again, in a file of TOML."""
+"""A run as data: all settings that train a model again, in a TOML file."""
 
 import dataclasses
 import difflib
@@ -10,19 +10,15 @@ import typing
 from pathlib import Path
 from typing import Any
 
+from natgrad._printable import naming
+from natgrad._registry import KERNELS, LIKELIHOODS
 from natgrad.errors import InputError
 
 
-REGRESSION = (
-    *("gaussian", "student-t", "heteroskedastic", "gamma", "beta"),
-    *("poisson", "negative-binomial"),
-)
-CLASSIFICATION = ("bernoulli", "softmax", "robust-max")
-ORDINAL = ("ordinal",)
-CLASSES = CLASSIFICATION + ORDINAL
-LIKELIHOODS = REGRESSION + CLASSES
 NULLS = ("error", "drop", "mean")
-NUMBERS = ("inducing", "max_iter", "batch_size")
+"""What may be done about nulls."""
+
+NUMBERS = ("num_inducing", "steps", "batch_size")
 """Whole numbers that may be "auto"."""
 
 
@@ -30,10 +26,10 @@ NUMBERS = ("inducing", "max_iter", "batch_size")
 class Run:
     """What was trained on what, and how; `sha256` is that of the file of data.
 
-    `inputs` are all columns but the target if they are left out. "auto" means what it
-    does for the estimators, and for the `likelihood` also to look at what the target
-    is; on disk a batch has 1024 rows then. A data set on disk is read in so many
-    `shards`, of which each process has equally many; `sha256` is that of its index.
+    `inputs` are by default all columns but the target. "auto" means what it does for
+    the estimators; natgrad also guesses the `likelihood` from the target, and on disk a
+    batch has 1024 rows. A data set on disk is read in `shards`, equally many for each
+    process; `sha256` is then that of its index.
     """
 
     data: str
@@ -43,8 +39,8 @@ class Run:
     sha256: str | None = None
     likelihood: str = "auto"
     kernel: str = "matern52"
-    inducing: int | str = "auto"
-    max_iter: int | str = "auto"
+    num_inducing: int | str = "auto"
+    steps: int | str = "auto"
     minutes: int | float | None = None
     batch_size: int | str = "auto"
     shards: int | None = None
@@ -52,11 +48,12 @@ class Run:
 
     def __post_init__(self) -> None:
         _check_choice("likelihood", self.likelihood, ("auto", *LIKELIHOODS))
+        _check_choice("kernel", self.kernel, (*KERNELS,))
         _check_choice("nulls", self.nulls, NULLS)
         for name in NUMBERS:
             value = getattr(self, name)
             if isinstance(value, str) and value != "auto":
-                raise InputError(f"{name} is {value!r}; it should be {_said(name)}")
+                raise InputError(f"{name} is {value!r}; it should be {_expected(name)}")
         for name in (*NUMBERS, "minutes", "shards"):
             value = getattr(self, name)
             if isinstance(value, int | float) and not 0 < value < float("inf"):
@@ -74,8 +71,8 @@ class Run:
 
 SECTIONS = {
     "data": ("data", "target", "inputs", "nulls", "sha256"),
-    "model": ("likelihood", "kernel", "inducing"),
-    "training": ("max_iter", "minutes", "batch_size", "shards", "seed"),
+    "model": ("likelihood", "kernel", "num_inducing"),
+    "training": ("steps", "minutes", "batch_size", "shards", "seed"),
 }
 """Where each field of a run stands in its file."""
 
@@ -88,7 +85,7 @@ _KINDS = {
 
 
 def dumps(run: Run) -> str:
-    """A run in TOML, in which nothing is left to a default but what is not set."""
+    """A run in TOML, with every setting that has a value."""
     lines = ["# natgrad train --config THIS_FILE --out FOLDER trains it again."]
     for section, names in SECTIONS.items():
         lines += ["", f"[{section}]"]
@@ -100,7 +97,7 @@ def dumps(run: Run) -> str:
 
 
 def loads(text: str, **given: Any) -> Run:
-    """The run in TOML; what is `given` is put in its place."""
+    """The run in TOML text, with the settings in `given` in the place of its own."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -116,29 +113,24 @@ def loads(text: str, **given: Any) -> Run:
     values |= given
     for name in ("data", "target"):
         if name not in values:
-            raise InputError(f"it has no {name!r}; put it in section [data]")
+            raise InputError(f"it has no {name!r}; add it to section [data]")
     hints = typing.get_type_hints(Run)
     for name, value in values.items():
         if not _is_of(value, hints[name]):
-            raise InputError(f"{name} is {value!r}; it should be {_said(name)}")
+            raise InputError(f"{name} is {value!r}; it should be {_expected(name)}")
     return Run(**values)
 
 
 def read(path: str | os.PathLike[str], **given: Any) -> Run:
     """The run in a file; a relative path to its data begins where the file is."""
     path = Path(path)
-    try:
+    with naming(path):
         run = loads(path.read_text(encoding="utf-8"), **given)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"{path} cannot be read: {why}") from error
-    beside = path.parent / run.data
-    is_path = Path(run.data).suffix or beside.is_dir()  # or the name of a data set
+    there = path.parent / run.data
+    is_path = Path(run.data).suffix or there.is_dir()  # or the name of a data set
     if "data" in given or "://" in run.data or not is_path:
         return run
-    return dataclasses.replace(run, data=str(beside))
+    return dataclasses.replace(run, data=str(there))
 
 
 def _toml(value: Any) -> str:
@@ -171,7 +163,7 @@ def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
         )
 
 
-def _said(name: str) -> str:
+def _expected(name: str) -> str:
     return _KINDS.get(name, "a string")
 
 

@@ -3,6 +3,9 @@
 import contextlib
 import unicodedata
 from collections.abc import Iterator
+from typing import Any
+
+from natgrad.errors import InputError, NatgradError
 
 
 def printable(text: str) -> str:
@@ -44,3 +47,20 @@ def printable_errors() -> Iterator[None]:
         if safe == str(error):
             raise
         raise type(error)(safe) from None
+
+
+@contextlib.contextmanager
+def naming(source: Any) -> Iterator[None]:
+    """Puts the name of a file, or of a part of it, before what is wrong with it."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from error
+    except Exception as error:
+        is_reading = isinstance(error, OSError | UnicodeDecodeError)
+        is_arrow = type(error).__module__.startswith("pyarrow")
+        if isinstance(error, NatgradError) or not (is_reading or is_arrow):
+            raise
+        lines = (getattr(error, "strerror", None) or str(error)).splitlines()
+        why = (lines or ["no reason given"])[0]
+        raise InputError(f"{source} cannot be read: {why:.200}") from error

@@ -22,8 +22,8 @@ LIMITED = [
 ]
 """Begins a command that can write no file of more than so many bytes."""
 
-TRAIN = "train houses.csv --target price --inducing 20"
-SHORT, LONG = f"{TRAIN} --max-iter 100", f"{TRAIN} --max-iter 2000"
+TRAIN = "train houses.csv --target price --num-inducing 20"
+SHORT, LONG = f"{TRAIN} --steps 100", f"{TRAIN} --steps 2000"
 
 
 # Many commands in one process, as importing JAX costs more than most of them.

@@ -46,8 +46,8 @@ def shell(tmp_path_factory):
 @pytest.mark.parametrize("steps", [600, 2000], ids=["brief", "whole"])
 def test_the_page_on_flights(steps, shell, tmp_path):
     data, shuffled, config, start, killed, again, used = blocks()
-    assert "max_iter = 2000" in config  # 600 take longer than a checkpoint waits, 10 s
-    config = config.replace("max_iter = 2000", f"max_iter = {steps}")
+    assert "steps = 2000" in config  # 600 take longer than a checkpoint waits, 10 s
+    config = config.replace("steps = 2000", f"steps = {steps}")
     shell(tmp_path, data, shuffled, config, start)
     out, _ = shell(tmp_path, killed)
     assert "the first process left with code 17" in out

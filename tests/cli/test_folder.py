@@ -8,8 +8,10 @@ import pytest
 from natgrad import _container as envelope
 from natgrad._cli import training
 from natgrad._cli.common import table
-from natgrad._cli.folder import CHECKPOINT, MODEL, REPLACEMENT, RUN, open_model
+from natgrad._cli.folder import CHECKPOINT, MODEL, REPLACEMENT, RUN, current
+from natgrad._cli.models import open_model
 from natgrad._config import Run, dumps
+from natgrad.data._prepare import prepare
 from natgrad.errors import CorruptFileError
 from tests.references.estimator_v1 import make
 
@@ -30,7 +32,7 @@ def test_a_run_that_was_interrupted_goes_on_and_one_that_ended_does_not(
     train = lambda: training.train(
         run, out, is_forced=False, is_resumed=True, is_json=False
     )
-    assert train() == 0 and continued == [(out, out, False)]
+    assert train() == 0 and continued == [(out, out, False, True)]
     (out / MODEL).touch()
     (out / CHECKPOINT).rmdir()
     assert train() == 0 and len(continued) == 1
@@ -82,9 +84,9 @@ def test_force_continues_the_same_run_and_puts_no_other_in_the_place_of_a_model(
     run, out, seen = Run(str(tmp_path / "a.csv"), "y"), tmp_path / "out", []
     # How a run learns is not of interest here, but where it does.
     monkeypatch.setattr(
-        training, "_fit", lambda _, place, *__, is_resumed: seen.append(place) or 0
+        training, "_fit", lambda _, __, out, ___: seen.append(current(out)) or 0
     )
-    prepared = training.prepare(run).run
+    prepared = prepare(run).run
     other = dataclasses.replace(prepared, seed=7)
     for place, state in states.items():
         begun = prepared if state == "same" else other
@@ -99,4 +101,5 @@ def test_force_continues_the_same_run_and_puts_no_other_in_the_place_of_a_model(
     assert (out / where / CHECKPOINT / "5").exists() == is_resumed
     assert dumps(prepared) == (out / where / RUN).read_text()
     assert (out / MODEL).exists() == (states.get("") == "model")
-    assert (out / CHECKPOINT).exists() == (states.get("") in ("same", "other"))
+    is_begun = states.get("") in ("same", "other") or not where
+    assert (out / CHECKPOINT).exists() == is_begun

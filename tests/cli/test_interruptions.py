@@ -57,7 +57,7 @@ def broken_off(folder, natgrad, batch, signalled, trained):
 
     (folder / "sold.toml").write_text(
         '[data]\ndata = "hole.csv"\ntarget = "sold"\nnulls = "drop"\n'
-        'inputs = ["size", "new"]\n[model]\ninducing = 20\n[training]\nmax_iter = 100\n'
+        'inputs = ["size", "new"]\n[model]\nnum_inducing = 20\n[training]\nsteps=100\n'
     )
     commands = {
         "info ended": "info ended",
@@ -85,10 +85,10 @@ def broken_off(folder, natgrad, batch, signalled, trained):
 def test_ctrl_c_keeps_the_model_and_the_run_can_go_on(folder, broken_off):
     stopped = broken_off["stopped"]
     assert "natgrad resume stopped continues it" in stopped.err
-    assert 0 < stopped.json["iterations"] < 2000
+    assert 0 < stopped.json["steps"] < 2000
     before = broken_off["info stopped"].json
     assert before["is_resumable"] and before["message"].startswith("interrupted")
-    assert before["iterations"] == stopped.json["iterations"]
+    assert before["steps"] == stopped.json["steps"]
     assert broken_off["predict stopped"].code == 0
     refused = broken_off["train stopped"]
     assert refused.code == 1
@@ -97,8 +97,8 @@ def test_ctrl_c_keeps_the_model_and_the_run_can_go_on(folder, broken_off):
 
 def test_a_run_that_was_broken_off_ends_where_a_whole_one_does(folder, broken_off):
     resumed, whole = broken_off["resume"], broken_off["train whole"]
-    assert resumed.json["iterations"] == whole.json["iterations"] <= 2000
-    assert resumed.json["bound_per_row"] == whole.json["bound_per_row"]
+    assert resumed.json["steps"] == whole.json["steps"] <= 2000
+    assert resumed.json["elbo_per_row"] == whole.json["elbo_per_row"]
     for name in ("run.toml", "../{}.csv"):
         parts = [folder / each / name.format(each) for each in ("stopped", "whole")]
         assert parts[0].read_bytes() == parts[1].read_bytes()
@@ -109,7 +109,7 @@ def test_an_old_model_stays_until_the_new_one_is_complete(folder, broken_off):
     kept = broken_off["kept"]
     assert "kept keeps its old model until the new one is complete" in kept.err
     assert "kept keeps the old one; natgrad resume kept continues it" in kept.err
-    assert 0 < kept.json["iterations"] < 2000
+    assert 0 < kept.json["steps"] < 2000
     assert kept.json["model"] == "kept/replacement/model.natgrad"
     before = broken_off["info kept"].json
     assert before["is_resumable"] and before["bytes"] == (
@@ -122,7 +122,7 @@ def test_a_replacement_that_is_resumed_ends_where_a_whole_run_does(folder, broke
     resumed, whole = broken_off["resume kept"], broken_off["train whole"]
     assert "continuing from step" in resumed.err
     assert resumed.json["model"] == "kept/model.natgrad"
-    for key in ("iterations", "bound_per_row"):
+    for key in ("steps", "elbo_per_row"):
         assert resumed.json[key] == whole.json[key]
     names = {path.name for path in (folder / "kept").iterdir()}
     assert names == {"model.natgrad", "run.toml", "history.jsonl"}
@@ -144,7 +144,7 @@ def test_a_full_disk_is_said_and_costs_no_run(folder, broken_off):
     last = found.err.splitlines()[-1]
     assert last.startswith("error: ") and "Traceback" not in found.err, found.err
     assert "could not be written" in last and "natgrad resume full" in last
-    assert 0 < broken_off["resume full"].json["iterations"] <= 100
+    assert 0 < broken_off["resume full"].json["steps"] <= 100
     assert (folder / "full" / "model.natgrad").exists()
 
 
@@ -156,7 +156,7 @@ def test_predictions_are_the_same_bytes_in_any_process(folder, used, broken_off)
 
 def test_classes_come_back_as_they_were_written(folder, broken_off):
     said = broken_off["train sold"]
-    assert "1 of 150 rows have a null: left out" in said.err
+    assert "dropped 1 of 150 rows: they have a null" in said.err
     assert said.json["likelihood"] == "bernoulli" and said.json["rows"] == 149
     assert (
         "1 row has a null, and so has its prediction" in broken_off["predict sold"].err

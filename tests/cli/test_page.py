@@ -56,8 +56,8 @@ def pattern(shown: str) -> str:
     return made
 
 
-def make_lake(folder: Path) -> None:
-    """Two files of the rows of the page's lake."""
+def make_dataset(folder: Path) -> None:
+    """Two files of the rows of the page's data set."""
     folder.mkdir()
     for number in range(2):
         times = np.linspace(2, 58, 200)
@@ -69,7 +69,7 @@ def make_lake(folder: Path) -> None:
 @pytest.mark.parametrize("name", ["howto/cli.md", "tutorials/table.md"])
 def test_the_page_shows_what_the_commands_print(name, tmp_path):
     page = commands(name)
-    make_lake(tmp_path / "lake")
+    make_dataset(tmp_path / "data")
     # The files that a page's commands read are made by its own blocks.
     makers = "\n".join(blocks_of(name, "python"))
     arguments = [command.removeprefix("natgrad ").split() for command, _ in page]

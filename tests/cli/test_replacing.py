@@ -7,8 +7,18 @@ import threading
 import pytest
 
 from natgrad._cli import training
-from natgrad._cli.folder import CHECKPOINT, HISTORY, MODEL, REPLACEMENT, RUN, SCAN
-from natgrad._cli.replacing import LOCK, finish, in_use, working
+from natgrad._cli.folder import (
+    CHECKPOINT,
+    HISTORY,
+    LOCK,
+    MODEL,
+    REPLACEMENT,
+    RUN,
+    SCAN,
+    finish,
+    in_use,
+    working,
+)
 from natgrad._config import Run, dumps
 from natgrad.errors import CheckpointError
 

@@ -5,13 +5,13 @@ import json
 import pytest
 
 from natgrad import _config as runs, _container as envelope, sklearn
-from natgrad._cli import saving, training
+from natgrad._cli import training
 from natgrad._cli.folder import CHECKPOINT, MODEL, RUN
-from natgrad._cli.preparing import Prepared
 from natgrad._config import Run
+from natgrad.data._prepare import Prepared, prepare
 from natgrad.data._tables import Category, Number, Schema
 from natgrad.errors import CheckpointError, FitError, InputError, Terminated
-from natgrad.sklearn import _files as files
+from natgrad.sklearn import GPRegressor, _files as files, _prepared as saving
 
 
 def wide(columns, length):
@@ -38,23 +38,22 @@ def test_a_table_is_refused_before_the_first_step_if_its_model_could_not_be_save
 
 def test_a_model_too_large_to_be_read_is_refused_before_the_first_step():
     schema = Schema((Number("a"),), nulls="error")
-    run = Run("a.csv", "y", likelihood="heteroskedastic", inducing=10_000)
-    prepared = Prepared(run, schema, 20_000, lambda *_: None)
-    with pytest.raises(InputError, match="1,600,000,000 bytes or more.*--inducing"):
-        saving.check_can_be_saved(training.make_estimator(run), prepared)
+    run = Run("a.csv", "y", likelihood="heteroskedastic", num_inducing=10_000)
+    prepared = Prepared(run, schema, 20_000)
+    with pytest.raises(InputError, match="1,600,000,000 bytes or more.*--num-inducing"):
+        saving.check_can_be_saved(prepared)
 
 
 def test_six_text_columns_of_100_kilobytes_can_be_saved(tmp_path):
     (tmp_path / "wide.csv").write_text(wide(6, 1000))
-    prepared = training.prepare(Run(str(tmp_path / "wide.csv"), "y"))
-    saving.check_can_be_saved(training.make_estimator(prepared.run), prepared)
+    prepared = prepare(Run(str(tmp_path / "wide.csv"), "y"))
+    saving.check_can_be_saved(prepared)
 
 
 def test_what_is_foreseen_is_no_less_than_what_is_saved(folder, trained):
     saved, _ = envelope.read(folder / "model" / MODEL)
-    prepared = training.prepare(runs.read(folder / "model" / RUN))
-    estimator = training.make_estimator(prepared.run)
-    found, foreseen = saved["metadata"], saving.foreseen(estimator, prepared)
+    prepared = prepare(runs.read(folder / "model" / RUN))
+    found, foreseen = saved["metadata"], saving.foreseen(prepared)
     assert found["user"] == foreseen["metadata"]["user"]
     assert found["params"] == foreseen["metadata"]["params"]
     known, bounds = found["fitted"], foreseen["metadata"]["fitted"]
@@ -93,15 +92,16 @@ def test_a_file_holds_the_history_of_a_run_of_any_length(folder, trained, tmp_pa
 def test_no_error_deletes_a_checkpoint(error, has_step, tmp_path, capsys):
     schema = Schema((Category("town", ("Bath", "Ely")),), nulls="error")
 
-    def learn(estimator, checkpoint, **_):
-        if has_step:
-            (checkpoint / "5.natgrad").touch()
-        raise error
+    class Failing(GPRegressor):
+        def _fit(self, *_, checkpoint, **__):
+            if has_step:
+                (checkpoint / "5.natgrad").touch()
+            raise error
 
     run = Run("a.csv", "y", likelihood="gaussian")
-    prepared = Prepared(run, schema, 10, learn)
+    (tmp_path / CHECKPOINT).mkdir()
     try:
-        training._fit(prepared, tmp_path, tmp_path, False, is_resumed=False)
+        training._fit(Failing(), Prepared(run, schema, 10), tmp_path, False)
     except BaseException as raised:
         assert type(raised) is type(error)
     assert (tmp_path / CHECKPOINT / "5.natgrad").exists() == has_step

@@ -9,7 +9,7 @@ import polars
 import pyarrow
 import pytest
 
-from natgrad.data import Arrays, Batch, Batches, Iterated, table
+from natgrad.data import Arrays, Batch, Batches, IterableBatches, from_frame
 from natgrad.data._batches import as_batch, as_batches
 from natgrad.errors import InputError, InputWarning
 
@@ -54,7 +54,7 @@ def frame() -> dict:
     ids=["pandas", "polars", "Arrow"],
 )
 def test_frames_of_all_kinds_are_the_same_table(make):
-    batch = table(make(frame()), "target", "weight")
+    batch = from_frame(make(frame()), "target", "weight")
     np.testing.assert_array_equal(batch.x, X)
     np.testing.assert_array_equal(batch.y, Y)
     np.testing.assert_array_equal(batch.weight, np.ones(N))
@@ -63,7 +63,7 @@ def test_frames_of_all_kinds_are_the_same_table(make):
     np.testing.assert_array_equal(batch.x, X)
     np.testing.assert_array_equal(batch.y, Y)
     with pytest.raises(InputError, match="no column 'price'; it has a, weight, b"):
-        table(make(frame()), "price")
+        from_frame(make(frame()), "price")
 
 
 def relation(columns):
@@ -91,18 +91,18 @@ class Stream:
 
 @pytest.mark.parametrize("make", STREAMS.values(), ids=STREAMS)
 def test_any_stream_of_arrow_is_a_table(make):
-    batch = table(make(frame()), "target", "weight")
+    batch = from_frame(make(frame()), "target", "weight")
     np.testing.assert_array_equal(batch.x, X)
     np.testing.assert_array_equal(batch.y, Y)
     np.testing.assert_array_equal(batch.weight, np.ones(N))
-    with pytest.raises(InputError, match="give natgrad.data.table"):
+    with pytest.raises(InputError, match="give natgrad.data.from_frame"):
         as_batches(make(frame()))
 
 
 def test_a_short_batch_is_filled_up_and_counts_as_much_as_its_rows():
     short = [Batch(X[:10], Y[:10]), Batch(X[10:20], Y[10:20]), Batch(X[20:], Y[20:])]
     source = as_batches(short)
-    assert isinstance(source, Iterated) and isinstance(source, Batches)
+    assert isinstance(source, IterableBatches) and isinstance(source, Batches)
     stacked = source.take(0, 7)  # begun again twice
     assert stacked.x.shape == (7, 10, D)
     np.testing.assert_array_equal(stacked.weight.sum(1), [10, 10, 3, 10, 10, 3, 10])
@@ -112,11 +112,11 @@ def test_a_short_batch_is_filled_up_and_counts_as_much_as_its_rows():
 
 def test_an_iterable_can_be_taken_up_at_any_step_and_may_end():
     batches = [(X[i : i + 2], Y[i : i + 2]) for i in range(0, 20, 2)]
-    ahead = Iterated(batches).take(13, 2)
+    ahead = IterableBatches(batches).take(13, 2)
     np.testing.assert_array_equal(ahead.y, [Y[6:8], Y[8:10]])
-    source = Iterated(batches)
+    source = IterableBatches(batches)
     np.testing.assert_array_equal(source.take(4, 1).y, source.take(4, 1).y)
-    once = Iterated(iter(batches))
+    once = IterableBatches(iter(batches))
     assert len(once.take(0, 8).y) == 8
     assert len(once.take(8, 8).y) == 2
     assert once.take(10, 8) is None
@@ -124,15 +124,15 @@ def test_an_iterable_can_be_taken_up_at_any_step_and_may_end():
 
 def test_what_cannot_be_batched_is_refused():
     with pytest.raises(InputError, match="empty"):
-        Iterated([])
+        IterableBatches([])
     with pytest.raises(InputError, match=r"\[22, 23\] rows"):
         Arrays(Batch(X, Y[1:]))
     with pytest.raises(InputError, match="at least one"):
         Arrays(Batch(X[:0], Y[:0]))
     with pytest.raises(InputError, match="none should have more"):
-        Iterated([Batch(X[:2], Y[:2]), Batch(X[:3], Y[:3])]).take(0, 2)
+        IterableBatches([Batch(X[:2], Y[:2]), Batch(X[:3], Y[:3])]).take(0, 2)
     with pytest.warns(InputWarning, match="left out"):
-        taken = Iterated([{"x": X[:3]}, {"x": X[:2]}, {"x": X[:3]}]).take(0, 3)
+        taken = IterableBatches([{"x": X[:3]}, {"x": X[:2]}, {"x": X[:3]}]).take(0, 3)
     assert taken["x"].shape == (3, 3, D)
 
 
@@ -140,8 +140,8 @@ def test_batches_that_are_left_out_are_not_counted():
     batches = [{"y": Y[i : i + 5]} for i in range(0, N, 5)]  # the last is short
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", InputWarning)
-        whole = Iterated(batches).take(0, 9)["y"][:, 0]
-        source = Iterated(batches)
+        whole = IterableBatches(batches).take(0, 9)["y"][:, 0]
+        source = IterableBatches(batches)
         parts = [source.take(*part)["y"][:, 0] for part in [(0, 1), (1, 4), (5, 4)]]
     np.testing.assert_array_equal(whole, [0, 5, 10, 15, 0, 5, 10, 15, 0])
     np.testing.assert_array_equal(np.concatenate(parts), whole)

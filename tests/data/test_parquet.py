@@ -15,7 +15,7 @@ import natgrad
 from natgrad import gp
 from natgrad.data import Arrays, Batch, Batches, Parquet
 from natgrad.data._batches import Sample
-from natgrad.data._dataset import Lake
+from natgrad.data._dataset import ParquetDataset
 from natgrad.data._parquet import noise
 from natgrad.data._tables import Category, Number, Schema
 from natgrad.errors import CheckpointError, InputError, InputWarning
@@ -43,7 +43,7 @@ def write(path, table, sizes):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("lake")
+    folder = tmp_path_factory.mktemp("data")
     table = arrow.table(columns())
     write(folder / "a.parquet", table.slice(0, 400), [37, 11, 60])
     write(folder / "b.parquet", table.slice(400), [25])
@@ -134,7 +134,7 @@ def test_shards_are_no_more_than_row_groups_and_rows_no_more_than_the_table(tmp_
 def test_memory_holds_two_pools_of_each_shard_and_reads_no_more(folder, monkeypatch):
     reads, at_once = [], []
     source = Parquet(folder, "y", batch_size=ROWS, seed=3, pool=2)
-    monkeypatch.setattr(source.lake, "read", _counted(source.lake.read, reads))
+    monkeypatch.setattr(source.dataset, "read", _counted(source.dataset.read, reads))
     steps = source.plan.batches
     for step in range(steps):
         source.take(step, 1)
@@ -142,7 +142,7 @@ def test_memory_holds_two_pools_of_each_shard_and_reads_no_more(folder, monkeypa
         assert set(source._ahead) <= set(source._held) == set(range(8))
     assert max(at_once) <= 16 and np.mean(at_once) < 12
     source._thread.shutdown()
-    groups, shards, pool = len(source.lake), source.shards, source.pool
+    groups, shards, pool = len(source.dataset), source.shards, source.pool
     assert groups <= len(reads) <= groups + 2 * shards + pool * shards
 
 
@@ -212,13 +212,15 @@ def test_rows_with_a_null_have_no_weight_and_the_values_of_another(tmp_path):
     nulls = arrow.table({"a": a, "b": table["b"], "y": y})
     write(tmp_path / "a.parquet", nulls, [40])
     drop = Schema((Number("a"), Number("b")), "drop")
-    source = Parquet(tmp_path, "y", batch_size=16, schema=drop, shards=4, whole=7)
+    source = Parquet(
+        tmp_path, "y", batch_size=16, schema=drop, shards=4, num_complete=7
+    )
     assert source.num_data == 7
     batch = source.take(0, source.plan.batches)
     assert np.isfinite(batch.x).all() and np.isfinite(batch.y).all()
-    is_whole = batch.weight > 0
-    np.testing.assert_array_equal(batch.weight[is_whole], 400 / 16)
-    assert set(batch.y[is_whole]) == set(range(400)) - gone
+    is_complete = batch.weight > 0
+    np.testing.assert_array_equal(batch.weight[is_complete], 400 / 16)
+    assert set(batch.y[is_complete]) == set(range(400)) - gone
     np.testing.assert_array_equal(batch.x[..., 0], 2 * batch.y)
     for kind, error in {"error": "'a' has . nulls", "mean": "'y' has .* nulls"}.items():
         mean = 1.0 if kind == "mean" else None
@@ -306,25 +308,25 @@ def test_another_order_or_table_has_another_fingerprint(folder):
 def test_a_sorted_table_is_said_and_the_noise_is_as_measured(tmp_path):
     y = np.repeat(np.arange(100.0), 50) + np.random.default_rng(0).normal(size=5000)
     write(tmp_path / "a.parquet", {"a": y, "y": y}, [50])
-    with pytest.warns(InputWarning, match="looks sorted.*natgrad shuffle IN OUT"):
+    with pytest.warns(InputWarning, match="seems sorted.*natgrad shuffle IN OUT"):
         source = Parquet(tmp_path, "y", batch_size=64, shards=4, pool=1)
     means = source.take(0, 4 * source.plan.batches).y.mean(1)
     measured = means.std() / (y.std() / np.sqrt(64))
-    foretold = noise(source.lake, "y", 64, 4)
+    foretold = noise(source.dataset, "y", 64, 4)
     assert 3 < foretold < 5 and abs(measured / foretold - 1) < 0.2
-    assert noise(source.lake, "y", 64, 100) == 1
+    assert noise(source.dataset, "y", 64, 100) == 1
     # Half of all groups leave half of the variance between them.
     excess = [
-        groups * (noise(source.lake, "y", 64, groups) ** 2 - 1) for groups in (4, 50)
+        groups * (noise(source.dataset, "y", 64, groups) ** 2 - 1) for groups in (4, 50)
     ]
     assert excess[1] / excess[0] == pytest.approx(0.5 / 0.96, rel=0.1)
-    assert noise(source.lake, "y", 5000, 4) < foretold  # a batch has many groups
+    assert noise(source.dataset, "y", 5000, 4) < foretold  # a batch has many groups
     mixed = np.random.default_rng(0).permutation(y)
     write(tmp_path / "a.parquet", {"a": y, "y": mixed}, [50])
-    assert noise(Lake(tmp_path), "y", 64, 4) < 1.5
+    assert noise(ParquetDataset(tmp_path), "y", 64, 4) < 1.5
     names = arrow.array(np.repeat(["a", "b", "c", "d"], 1250))
     write(tmp_path / "a.parquet", arrow.table({"a": y, "y": names}), [50])
-    with pytest.warns(InputWarning, match="looks sorted"):
+    with pytest.warns(InputWarning, match="seems sorted"):
         Parquet(tmp_path, "y", batch_size=64, shards=4, pool=1)
 
 

@@ -53,18 +53,18 @@ def exchanged(part):
 def test_means_are_those_of_the_table_in_memory(folder, nulls):
     found, whole = scan(folder, "y", nulls=nulls, rows=100), table()
     schema = infer(whole, whole.column_names[:-1], nulls)
-    x, is_whole = schema.encode(whole)
+    x, is_complete, _ = schema.encode(whole)
     y = whole["y"].to_numpy()
     assert found.schema.names == schema.names
     assert found.schema.features == schema.features
-    assert found.count == N and found.whole == is_whole.sum()
+    assert found.num_rows == N and found.num_complete == is_complete.sum()
     assert found.nulls == {name: whole[name].null_count for name in whole.column_names}
-    np.testing.assert_allclose(found.mean, x[is_whole].mean(0), rtol=1e-14)
-    np.testing.assert_allclose(found.deviation, x[is_whole].std(0), rtol=1e-7)
-    assert found.target_mean == pytest.approx(y[is_whole].mean(), rel=1e-12)
-    assert found.target_deviation == pytest.approx(y[is_whole].std(), rel=1e-12)
+    np.testing.assert_allclose(found.mean, x[is_complete].mean(0), rtol=1e-14)
+    np.testing.assert_allclose(found.deviation, x[is_complete].std(0), rtol=1e-7)
+    assert found.target_mean == pytest.approx(y[is_complete].mean(), rel=1e-12)
+    assert found.target_deviation == pytest.approx(y[is_complete].std(), rel=1e-12)
     assert found.values is None
-    places = {value: row for row, value in enumerate(y) if is_whole[row]}
+    places = {value: row for row, value in enumerate(y) if is_complete[row]}
     drawn = [places[value] for value in found.sample_y]
     assert len(set(drawn)) == 100
     np.testing.assert_allclose(found.sample_x, x[drawn], rtol=1e-12)
@@ -84,7 +84,14 @@ def test_the_summary_is_the_same_for_any_number_of_processes(
     ]
     assert len({(p.moments.shape, p.rows.shape, p.sample.shape) for p in parts}) == 1
     together = merge([exchanged(part) for part in parts])
-    for name in ("count", "whole", "nulls", "schema", "values", "target_mean"):
+    for name in (
+        "num_rows",
+        "num_complete",
+        "nulls",
+        "schema",
+        "values",
+        "target_mean",
+    ):
         assert getattr(together, name) == getattr(alone, name)
     for name in ("mean", "deviation", "sample_x", "sample_y"):
         np.testing.assert_array_equal(getattr(together, name), getattr(alone, name))
@@ -155,7 +162,9 @@ def test_of_a_long_table_some_row_groups_are_looked_at(folder, monkeypatch):
     part = scan_part(folder, "y", nulls="drop")
     assert 400 < part.rows[:, 0].sum() <= 500
     found, whole = merge([part]), scan_whole(folder, monkeypatch)
-    assert found.count == N and abs(found.whole / whole.whole - 1) < 0.1
+    assert (
+        found.num_rows == N and abs(found.num_complete / whole.num_complete - 1) < 0.1
+    )
     np.testing.assert_allclose(found.mean[1:4], whole.mean[1:4], atol=0.1)
 
 

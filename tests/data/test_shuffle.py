@@ -12,7 +12,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from natgrad.data import Parquet, shuffle
-from natgrad.data._dataset import Lake
+from natgrad.data._dataset import ParquetDataset
 from natgrad.data._parquet import noise
 from natgrad.errors import CheckpointError, InputError, InputWarning
 from tests.data.test_parquet import write
@@ -63,9 +63,9 @@ def test_all_rows_are_there_once_with_all_their_columns(folder, tmp_path, small)
     found = read(tmp_path / "out")
     assert found.sort_by("row").to_pydict() == table().to_pydict()
     assert found.schema.equals(table().schema)
-    lake = Lake(tmp_path / "out")
-    assert written == (N, len(set(lake.paths)), len(lake)) and written.files > 3
-    assert lake.rows.max() <= 150 and np.median(lake.rows) > 100
+    dataset = ParquetDataset(tmp_path / "out")
+    assert written == (N, len(set(dataset.paths)), len(dataset)) and written.files > 3
+    assert dataset.rows.max() <= 150 and np.median(dataset.rows) > 100
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
@@ -92,7 +92,7 @@ def test_batches_of_it_are_as_of_independent_rows(folder, tmp_path, small):
         Parquet(folder, "y", ["row"], batch_size=64, shards=4, pool=1)
     shuffle(folder, tmp_path / "out", 70)
     source = Parquet(tmp_path / "out", "y", ["row"], batch_size=64, shards=4, pool=1)
-    assert noise(source.lake, "y", 64, 4) < 1.3
+    assert noise(source.dataset, "y", 64, 4) < 1.3
     means = source.take(0, 2 * source.plan.batches).y.mean(1)
     assert means.std() / (np.sqrt(1 / 12) / np.sqrt(64)) == pytest.approx(1, abs=0.25)
 
@@ -103,7 +103,7 @@ def test_what_is_there_is_not_lost(folder, tmp_path):
     with pytest.raises(InputError, match="out has a table already; overwrite=True"):
         shuffle(folder, out)
     shuffle(folder, out, 1000, overwrite=True)
-    assert len(Lake(out)) == 6
+    assert len(ParquetDataset(out)) == 6
     (out / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match="'notes.txt', which shuffle did not make"):
         shuffle(folder, out, overwrite=True)

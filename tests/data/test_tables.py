@@ -30,10 +30,10 @@ WHOLE = TABLE.take([0, 3])
 
 def test_numbers_stay_and_strings_become_indicators():
     schema = infer(WHOLE, WHOLE.column_names)
-    x, is_whole = schema.encode(WHOLE)
+    x, is_complete, _ = schema.encode(WHOLE)
     assert schema.features == ["size", "rooms", "new", "town=Rye", "code=7"]
     np.testing.assert_array_equal(x, [[1.5, 1, 1, 1, 1], [4, 4, 0, 1, 1]])
-    assert x.dtype == np.float64 and is_whole.all()
+    assert x.dtype == np.float64 and is_complete.all()
 
 
 def test_a_schema_survives_json():
@@ -51,9 +51,9 @@ def test_nulls_are_refused_with_their_place_or_dropped_or_filled():
     with pytest.raises(InputError, match="'town' has 1 null, the first in row 1"):
         infer(TABLE, ["town"]).encode(TABLE)
     dropped = infer(TABLE, ["size", "town"], "drop").encode(TABLE)
-    np.testing.assert_array_equal(dropped.is_whole, [True, False, False, True])
+    np.testing.assert_array_equal(dropped.is_complete, [True, False, False, True])
     filled = infer(TABLE, ["size", "town"], "mean").encode(TABLE)
-    assert filled.is_whole.all()
+    assert filled.is_complete.all()
     assert filled.x[2, 0] == pytest.approx(2.5)
     np.testing.assert_array_equal(filled.x[1, 1:], [0, 0])
     with pytest.raises(InputError, match="nulls is 'zero'; it should be one of error"):

@@ -14,7 +14,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from natgrad import gp, mirror_descent
 from natgrad.data._batch import Batch
-from natgrad.data._batches import filled
+from natgrad.data._batches import padded as padded_to_size
 from natgrad.gp import exact, kernels, likelihoods, means
 from natgrad.gp._fit import fixed_hyperparameters
 from natgrad.train._loop import CONVERGED
@@ -40,7 +40,7 @@ def table(rows=60, seed=0):
 
 
 def padded(x, y):
-    batch = filled(Batch(np.asarray(x), np.asarray(y)))
+    batch = padded_to_size(Batch(np.asarray(x), np.asarray(y)))
     return jax.tree.map(jnp.asarray, batch)
 
 

@@ -11,10 +11,11 @@ import pandas as pd
 import pytest
 from sklearn.utils.validation import validate_data
 
+from natgrad._registry import names
 from natgrad.errors import InputError
 from natgrad.gp import SparseGP, kernels, likelihoods
 from natgrad.sklearn import GPClassifier, GPOrdinal, GPRegressor
-from natgrad.sklearn._targets import REGRESSION, centre_and_deviation
+from natgrad.sklearn._targets import centre_and_deviation
 
 
 ROWS = 40
@@ -176,4 +177,4 @@ def test_without_flatbuffers_the_extra_is_named(monkeypatch, tmp_path):
 
 
 def test_all_likelihoods_of_a_regressor_are_exported_here():
-    assert REGRESSION.keys() <= ESTIMATORS.keys()
+    assert {*names("regression")} <= ESTIMATORS.keys()

@@ -12,6 +12,7 @@ import pytest
 
 import natgrad.sklearn
 from natgrad import _container as envelope
+from natgrad._registry import names
 from natgrad.errors import CorruptFileError, IncompatibleFileError, InputError
 from natgrad.sklearn import (
     GPClassifier,
@@ -19,7 +20,6 @@ from natgrad.sklearn import (
     GPRegressor,
     _fields as fields,
     _files as files,
-    _targets as targets,
 )
 from natgrad.train._history import Record
 from tests.references.estimator_v1 import make
@@ -114,9 +114,10 @@ def test_every_parameter_attribute_and_likelihood_has_a_rule():
     for kind in KINDS.values():
         assert kind().get_params().keys() <= fields.PARAMS.keys()
     assert fields.RECORD.keys() == {field.name for field in dataclasses.fields(Record)}
-    assert files.LIKELIHOODS["GPRegressor"].keys() == {"auto", *targets.REGRESSION}
-    assert files.LIKELIHOODS["GPClassifier"].keys() == {*targets.CLASSES}
-    assert files.LIKELIHOODS["GPOrdinal"].keys() == {*targets.CLASSES, "ordinal"}
+    regression, classes = names("regression"), names("classification")
+    assert files.LIKELIHOODS["GPRegressor"].keys() == {"auto", *regression}
+    assert files.LIKELIHOODS["GPClassifier"].keys() == {"auto", *classes}
+    assert files.LIKELIHOODS["GPOrdinal"].keys() == {"auto", *classes, "ordinal"}
 
 
 def test_a_field_without_a_rule_is_refused_by_name(tmp_path):

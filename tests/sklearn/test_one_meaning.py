@@ -5,10 +5,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from natgrad._cli.training import make_estimator, prepare, train
+from natgrad._cli.training import train
 from natgrad._config import Run
+from natgrad.data._prepare import prepare
 from natgrad.gp import likelihoods
 from natgrad.sklearn import GPClassifier, GPOrdinal, GPRegressor, load
+from natgrad.sklearn._prepared import make_estimator
 from natgrad.sklearn._targets import ordinal
 
 
@@ -122,12 +124,12 @@ def test_the_command_leaves_open_what_the_estimator_does(tmp_path):
 def test_auto_chooses_the_same_in_memory_on_disk_and_in_the_command(tmp_path):
     x = pd.DataFrame(RNG.uniform(-2, 2, (400, 2)), columns=["a", "b"])
     y = np.sin(2 * x.a) + np.exp(1.5 * x.b - 1.5) * RNG.standard_normal(400)
-    (tmp_path / "lake").mkdir()
-    path = written(tmp_path / "lake" / "table.parquet", x, y)
+    (tmp_path / "data").mkdir()
+    path = written(tmp_path / "data" / "table.parquet", x, y)
     estimator = GPRegressor(max_iter=30, verbose=False).fit(x, y)
     models = [estimator]
-    for data, out in ((path, "table"), (str(tmp_path / "lake"), "disk")):
-        run = Run(data, "y", max_iter=30)
+    for data, out in ((path, "table"), (str(tmp_path / "data"), "disk")):
+        run = Run(data, "y", steps=30)
         assert train(run, tmp_path / out, *[False] * 3) == 0
         models.append(load(tmp_path / out / "model.natgrad"))
     kinds = {type(model.model_.likelihood) for model in models}

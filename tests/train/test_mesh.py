@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from natgrad.data import Arrays, Batch, Iterated
+from natgrad.data import Arrays, Batch, IterableBatches
 from natgrad.errors import InputError
 from natgrad.linalg import Full, Log, Sqrt
 from natgrad.train import _mesh as mesh
@@ -175,7 +175,7 @@ def test_a_mean_by_weights_of_which_some_are_elsewhere_is_not():
 
 
 def test_a_generator_keeps_its_first_batch():
-    batches = Iterated(iter([(np.ones((4, 1)), np.arange(4.0))] * 3), 12)
+    batches = IterableBatches(iter([(np.ones((4, 1)), np.arange(4.0))] * 3), 12)
     by_weight = lambda p, batch: batch.weight @ batch.y
     assert mesh.unlike_parts(by_weight, 1.0, batches) is None
     assert [batches.take(step, 1) is None for step in range(4)] == [False] * 3 + [True]

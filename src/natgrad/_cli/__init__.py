@@ -13,7 +13,8 @@ import click
 
 from natgrad import distributed
 from natgrad._cli import common
-from natgrad._config import LIKELIHOODS, NULLS
+from natgrad._config import NULLS, NUMBERS
+from natgrad._registry import KERNELS, LIKELIHOODS
 from natgrad.errors import Terminated
 
 
@@ -22,19 +23,23 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 def _with_debug(function: Callable[..., Any]) -> Callable[..., Any]:
-    """An option that is read where errors are told."""
+    """Adds the option that shows the traceback of an error."""
 
     @click.option("--debug", is_flag=True, help="Show where an error came from.")
     @functools.wraps(function)
     def inner(*args: Any, debug: bool, **options: Any) -> Any:
-        common.speak_in_lines(debug)
+        common.show_warnings_in_lines(debug)
         return function(*args, **options)
 
     return inner
 
 
 json_option = click.option(
-    "--json", "is_json", is_flag=True, help="Give the result as JSON."
+    "--json", "is_json", is_flag=True, help="Print the result as JSON."
+)
+
+progress_option = click.option(
+    "--progress/--no-progress", default=True, help="Show a progress bar, or not."
 )
 
 
@@ -84,15 +89,23 @@ def cli() -> None:
 @click.option(
     "--nulls",
     type=click.Choice(NULLS),
-    help="Refuse nulls, drop their rows, or fill in the mean.  [error]",
+    help="Stop at a null, drop its row, or fill in the mean.  [error]",
 )
-@click.option("--minutes", type=float, help="Stop after so many.")
-@click.option("--max-iter", metavar="N", help="Stop after so many steps.  [auto]")
-@click.option("--inducing", metavar="M", help="How many inducing points.  [auto]")
-@click.option("--kernel", help="How targets vary with inputs.  [matern52]")
-@click.option("--batch-size", metavar="N", help="Rows to a step.  [auto]")
-@click.option("--seed", type=int, help="What random numbers begin with.  [0]")
-@click.option("--config", type=DATA, help="A run.toml: all that is not given here.")
+@click.option("--minutes", type=float, help="Stop after this many minutes.")
+@click.option("--steps", metavar="N", help="Stop after this many steps.  [auto]")
+@click.option(
+    "--num-inducing", metavar="M", help="The number of inducing inputs.  [auto]"
+)
+@click.option(
+    "--kernel",
+    metavar="NAME",
+    help=f"How smooth the function is: {', '.join(KERNELS)}.  [matern52]",
+)
+@click.option("--batch-size", metavar="N", help="Rows in a step.  [auto]")
+@click.option("--seed", type=int, help="The seed of random numbers.  [0]")
+@click.option(
+    "--config", type=DATA, help="A run.toml: settings that are not given here."
+)
 @click.option(
     "--force",
     is_flag=True,
@@ -102,8 +115,9 @@ def cli() -> None:
     "--resume",
     "is_resumed",
     is_flag=True,
-    help="Go on with the run in the folder, if there is one.",
+    help="Continue the run in the folder, if there is one.",
 )
+@progress_option
 @json_option
 @_with_debug
 def train(
@@ -113,28 +127,31 @@ def train(
     config: str | None,
     force: bool,
     is_resumed: bool,
+    progress: bool,
     is_json: bool,
     **given: Any,
 ) -> int:
     """Train a model on a table.
 
-    DATA is a file .parquet or .csv, the name of a data set, or a lake: a folder of
-    Parquet files or a pattern, such as 'lake/*.parquet', whose rows are read as they
-    are needed. Numbers are inputs as they are, strings are categories. The folder gets
-    model.natgrad, run.toml (how it was made, for --config) and history.jsonl. Ctrl-C
-    ends the training and keeps the model so far; `natgrad resume` continues it.
+    DATA is a .parquet or .csv file, the name of a known data set, or many Parquet
+    files: a folder or a pattern such as 'data/*.parquet'. natgrad reads the rows of
+    many files as it needs them. Columns of strings become categories. The folder gets
+    model.natgrad, run.toml (all settings, for --config) and history.jsonl. Ctrl-C ends
+    the training and keeps the model so far; `natgrad resume` continues it.
 
-    Started as several processes, by Slurm or by whatever sets NATGRAD_NUM_PROCESSES,
-    it trains on all of them.
+    Started as several processes, by Slurm or by anything that sets
+    NATGRAD_NUM_PROCESSES, it trains on all of them.
     """
     data = table if data is None else data
     if force and is_resumed:
-        raise click.UsageError("--force begins anew, and --resume goes on: give one")
+        raise click.UsageError(
+            "--force begins anew and --resume continues: give one of them"
+        )
     given = {name: value for name, value in given.items() if value is not None}
     if "inputs" in given:
         names = given["inputs"].split(",")
         given["inputs"] = tuple(name.strip() for name in names if name.strip())
-    for name in ("inducing", "max_iter", "batch_size"):
+    for name in NUMBERS:
         if given.get(name, "auto") == "auto":
             continue
         try:
@@ -157,18 +174,19 @@ def train(
 
     from natgrad._cli.training import train
 
-    return train(run, out, force, is_resumed, is_json)
+    return train(run, out, force, is_resumed, is_json, progress)
 
 
 @cli.command()
 @click.argument("folder", type=FOLDER)
+@progress_option
 @json_option
 @_with_debug
-def resume(folder: Path, is_json: bool) -> int:
-    """Go on with a training that was interrupted."""
+def resume(folder: Path, progress: bool, is_json: bool) -> int:
+    """Continue a training that was interrupted."""
     from natgrad._cli.training import resume
 
-    return resume(folder, is_json)
+    return resume(folder, is_json, progress)
 
 
 @cli.command()
@@ -178,7 +196,7 @@ def resume(folder: Path, is_json: bool) -> int:
     "--out",
     type=DATA,
     required=True,
-    help=".parquet, .csv, or - for stdout; for a lake a folder.",
+    help="A file .parquet or .csv, - for stdout; a folder for many files.",
 )
 @click.option(
     "--quantiles",
@@ -192,13 +210,13 @@ def resume(folder: Path, is_json: bool) -> int:
 def predict(
     model: str, data: str, out: str, quantiles: str, keep: str, is_json: bool
 ) -> None:
-    """Predict each row of a table, or of a lake.
+    """Predict each row of a table or of many Parquet files.
 
-    Regression gives mean, std and quantiles of the target; classification the class
-    and the probability of each. DATA is a file, or a lake of Parquet files: a folder,
-    an address, or a pattern such as 'lake/*.parquet'. A lake is predicted in parts,
-    shared among processes; those in the folder are not made again, so that after a
-    kill the same command goes on.
+    Regression writes the mean, the standard deviation and quantiles of the target;
+    classification the class and the probability of each. DATA is a file, or many
+    Parquet files: a folder, an address, or a pattern such as 'data/*.parquet'. natgrad
+    predicts many files in parts and shares them among processes. It keeps the parts
+    that are in the folder, so the same command continues after a kill.
     """
     try:
         levels = [float(level) for level in quantiles.split(",") if level.strip()]
@@ -211,13 +229,9 @@ def predict(
             "0.05,0.95"
         )
 
-    from natgrad._cli import lakes, use
-    from natgrad._cli.folder import located
-    from natgrad.data._dataset import is_lake
+    from natgrad._cli.predicting import predict
 
-    is_file = Path(data).is_file()
-    module = lakes if not is_file and is_lake(located(data)) else use
-    module.predict(model, data, out, levels, keep, is_json)
+    predict(model, data, out, levels, keep, is_json)
 
 
 @cli.command()
@@ -227,7 +241,7 @@ def predict(
 @_with_debug
 def evaluate(model: str, data: str, is_json: bool) -> None:
     """Compare predictions with the targets of a table."""
-    from natgrad._cli.use import evaluate
+    from natgrad._cli.evaluating import evaluate
 
     evaluate(model, data, is_json)
 
@@ -239,7 +253,7 @@ def evaluate(model: str, data: str, is_json: bool) -> None:
 @_with_debug
 def plot(model: str, data: str, out: str) -> None:
     """Draw how a model learned, and how it predicts a table."""
-    from natgrad._cli.pictures import plot
+    from natgrad._cli.evaluating import plot
 
     plot(model, data, out)
 
@@ -251,7 +265,7 @@ def plot(model: str, data: str, out: str) -> None:
 @_with_debug
 def report(model: str, data: str, out: str) -> None:
     """Write one page of HTML: metrics, pictures, settings."""
-    from natgrad._cli.use import report
+    from natgrad._cli.evaluating import report
 
     report(model, data, out)
 
@@ -261,8 +275,8 @@ def report(model: str, data: str, out: str) -> None:
 @json_option
 @_with_debug
 def info(model: str, is_json: bool) -> None:
-    """Say what a model is."""
-    from natgrad._cli.use import info
+    """Print what a model is."""
+    from natgrad._cli.evaluating import info
 
     info(model, is_json)
 
@@ -276,19 +290,19 @@ def info(model: str, is_json: bool) -> None:
 @json_option
 @_with_debug
 def datasets(name: str | None, fetch: bool, unverified: bool, is_json: bool) -> None:
-    """List known data sets, say where one is, or download it.
+    """List known data sets, print where one is, or download it.
 
-    They are looked for in the folder NATGRAD_DATA, or in one for caches. They come
-    from UCI, OpenML or Keras; or from NATGRAD_MIRROR, the address of a folder.
+    natgrad keeps them in the folder NATGRAD_DATA, by default in a cache folder. They
+    come from UCI, OpenML or Keras, or from NATGRAD_MIRROR, the address of a folder.
     """
     if fetch and name is None:
         raise click.UsageError("NAME is missing: which data set is to be fetched?")
 
-    from natgrad._cli import sets
+    from natgrad._cli import datasets
 
     if fetch and name is not None:
-        sets.fetch(name, unverified)
-    sets.show(name, is_json)
+        datasets.fetch(name, unverified)
+    datasets.show(name, is_json)
 
 
 @cli.command()
@@ -299,9 +313,11 @@ def datasets(name: str | None, fetch: bool, unverified: bool, is_json: bool) -> 
     type=click.IntRange(min=1),
     default=50_000,
     show_default=True,
-    help="Rows that are read at a time later on.",
+    help="Rows in a row group.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the order.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, help="The seed of the order."
+)
 @click.option("--force", is_flag=True, help="Replace the table in the folder.")
 @json_option
 @_with_debug
@@ -310,32 +326,32 @@ def shuffle(
 ) -> None:
     """Put the rows of Parquet files in random order.
 
-    IN is a file, a folder, or a pattern in quotes, of any size; OUT is a folder, which
-    is there once all of it is. A table that is too large for memory is learned from
-    some row groups at a time, so they should be alike.
+    IN is a file, a folder, or a pattern in quotes, of any size. OUT is a folder, which
+    appears once it is complete. natgrad trains on a few row groups at a time if a table
+    is too large for memory, so each should be a random sample of all rows.
     """
-    from natgrad._cli import shuffling
+    from natgrad._cli.datasets import shuffle
 
-    shuffling.shuffle(data, out, rows_per_group, seed, force, is_json)
+    shuffle(data, out, rows_per_group, seed, force, is_json)
 
 
 @cli.command()
 @json_option
 @_with_debug
 def doctor(is_json: bool) -> int:
-    """Say what is installed, and test it for some seconds."""
-    from natgrad._cli import checkup
+    """Print what is installed, and test it for some seconds."""
+    from natgrad._cli import doctor
 
-    found = checkup.examine(Path.cwd())
-    common.give(found, is_json, checkup.as_text(found))
+    found = doctor.examine(Path.cwd())
+    common.print_result(found, is_json, doctor.as_text(found))
     return 0 if found["self_test"]["passed"] else 1
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Runs the command, and ends the process: 0 if all went well.
+    """Runs the command and ends the process, with code 0 if all went well.
 
-    Else 1 for an error, 2 for a command that is not one, 130 after Ctrl-C, 143 after
-    SIGTERM; and of several processes 17 if another was lost, 18 if this one was stuck.
+    It is 1 after an error, 2 for wrong arguments, 130 after Ctrl-C, 143 after SIGTERM;
+    among several processes 17 if another was lost, 18 if this one was stuck.
     """
     is_debug = "--debug" in (sys.argv if args is None else args)
     try:

@@ -1,4 +1,4 @@
-"""What all commands share: what they say, and how they fail."""
+"""What all commands share: how they print, and how they fail."""
 
 import json
 import logging
@@ -23,32 +23,32 @@ MOST = 400
 """How many characters of an error are shown."""
 
 NEEDED = ("pyarrow", "sklearn", "matplotlib")
-"""Packages that the command line needs beside natgrad: its extra has them all."""
+"""Packages that the command line needs besides natgrad: its extra has them all."""
 
 
-_HUSHED: list[bool] = []
+_IS_SILENT: list[bool] = []
 
 
 def join() -> bool:
-    """Joins the processes of a launcher; the first of them speaks and writes for all.
+    """Joins the processes of a launcher; whether this is the first.
 
-    Gives whether this is the first.
+    Only the first prints and writes files.
     """
     is_first = distributed.initialize().process == 0
     if not is_first:
-        _HUSHED.append(True)
+        _IS_SILENT.append(True)
     return is_first
 
 
 def say(text: str) -> None:
-    """A line for the user, which is no part of what a command gives."""
-    if not _HUSHED:
+    """Prints a line on the standard error."""
+    if not _IS_SILENT:
         click.echo(text, err=True)
 
 
-def give(values: dict[str, Any], is_json: bool, text: str) -> None:
-    """What a command gives: to a machine as JSON, to a person as text."""
-    if not _HUSHED:
+def print_result(values: dict[str, Any], is_json: bool, text: str) -> None:
+    """Prints the result of a command, as JSON or as text."""
+    if not _IS_SILENT:
         click.echo(json.dumps(values, indent=2, allow_nan=False) if is_json else text)
 
 
@@ -74,11 +74,11 @@ def finite(value: Any) -> Any:
     return value
 
 
-def speak_in_lines(is_debug: bool) -> None:
-    """Has warnings for users be one line each, and nothing else be said by others.
+def show_warnings_in_lines(is_debug: bool) -> None:
+    """Prints each warning for users on one line, and hides what other packages print.
 
-    A library's thread that fails in the background has its traceback shown, though
-    the error itself is raised where it is waited for.
+    A library would print the traceback of a thread that fails, though the error itself
+    is raised where it is waited for.
     """
     # Columns are found by name before they are a matrix, which has none.
     warnings.filterwarnings("ignore", "X does not have valid feature names")
@@ -95,7 +95,7 @@ def speak_in_lines(is_debug: bool) -> None:
 
 
 def reported(error: BaseException, is_debug: bool) -> int:
-    """Tells of an error in one line, or in full, and gives the code to exit with."""
+    """Prints an error in one line, or in full, and returns the exit code."""
     code = distributed.LOST if isinstance(error, PeerError) else 1
     if is_debug:
         traceback.print_exception(error)
@@ -105,7 +105,7 @@ def reported(error: BaseException, is_debug: bool) -> int:
     if isinstance(error, ImportError) and name in NEEDED:
         line = f'{name} is not installed: pip install "natgrad[cli]"'
     elif isinstance(error, MemoryError):
-        line = f"there is not enough memory ({line}); use fewer --inducing points"
+        line = f"there is not enough memory ({line}); use a smaller --num-inducing"
     elif isinstance(error, OSError) and not isinstance(error, NatgradError):
         line = f"{error.filename or 'the output'}: {error.strerror or line}"
     elif not isinstance(error, EXPECTED):
@@ -118,7 +118,7 @@ def reported(error: BaseException, is_debug: bool) -> int:
 
 
 def leave_pipe() -> None:
-    """Has nothing more written to a reader that has left, as `head` does."""
+    """Discards further output, once its reader has closed the pipe as `head` does."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -127,5 +127,5 @@ def _one_line(text: str) -> str:
     line = " ".join(line.strip() for line in lines if line.strip())
     if len(line) <= MOST:
         return line
-    # What to do about it is said last.
+    # What to do about it comes last.
     return f"{line[: MOST * 2 // 3]} ... {line[-MOST // 3 :]}"

@@ -1,18 +1,26 @@
-"""A model in a folder, and tables as that model sees them."""
+"""The folder of a run: one run at a time, and one complete model at any moment.
+
+A run that replaces a model works in a folder of its own, `replacement`, within that of
+the model. When it has ended that folder is renamed to `finished`, which marks it as
+complete, and its files are moved. Whatever a kill leaves of that, the next run does.
+Of several processes only the first writes here, and what it sees holds for all.
+"""
 
 import contextlib
-import os
+import shutil
+import zipfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 
-from natgrad import _config as runs, datasets, gp
-from natgrad._cli.targets import as_labels, target_of
-from natgrad._container import shown
-from natgrad.data import _tables as tables
-from natgrad.data._tables import Schema
-from natgrad.errors import CorruptFileError, InputError
+from natgrad import _config as config, distributed
+from natgrad._atomic import lock, replacing, sync_folder, unlock
+from natgrad._cli.common import join, say
+from natgrad._config import Run
+from natgrad.data._prepare import Prepared
+from natgrad.errors import CheckpointError, InputError, Terminated
+from natgrad.train._checkpoint import steps_in
 
 
 MODEL, RUN, HISTORY = "model.natgrad", "run.toml", "history.jsonl"
@@ -20,179 +28,269 @@ CHECKPOINT, SCAN = "checkpoint", "scan.npz"
 REPLACEMENT = "replacement"
 """Where a run works whose model is to take the place of the one in the folder."""
 
-
-class Opened(NamedTuple):
-    """A trained model, and what was saved with it."""
-
-    estimator: Any
-    schema: Schema
-    target: str
-    likelihood: str
-    rows: int
-    path: Path
-
-    @property
-    def is_classifier(self) -> bool:
-        return self.likelihood in runs.CLASSES
-
-
-class Column:
-    """Targets that know their name, which pictures show."""
-
-    def __init__(self, name: str, values: np.ndarray):
-        self.name, self.values = name, values
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.array(self.values, dtype, copy=copy)
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-
-class Rows(NamedTuple):
-    """A table as a model sees it; `is_whole` are the rows that `x` and `y` hold."""
-
-    table: Any
-    x: np.ndarray
-    y: Column | None
-    is_whole: np.ndarray
-
-
-def model_file(path: str | os.PathLike[str]) -> Path:
-    """The file of a model, which is named itself or by the folder it is in."""
-    path = Path(path)
-    if not path.is_dir():
-        if path.exists():
-            return path
-        raise InputError(f"{path} does not exist; it should be what train --out made")
-    if (path / MODEL).is_file():
-        return path / MODEL
-    if is_resumable(path):
-        raise InputError(
-            f"{path} has no model yet, as its training was interrupted; continue with "
-            f"natgrad resume {path}"
-        )
-    raise InputError(f"{path} has no {MODEL}; it should be what train --out made")
-
-
-def is_resumable(folder: Path) -> bool:
-    """Whether a folder has a run that was interrupted."""
-    places = (folder, folder / REPLACEMENT)
-    return any((place / CHECKPOINT).is_dir() for place in places)
-
-
-def open_model(path: str | os.PathLike[str]) -> Opened:
-    from natgrad import sklearn
-
-    file = model_file(path)
-    saved = gp.read_metadata(file).get("user") or {}
-    estimator = sklearn.load(file)
-    try:
-        opened = Opened(
-            estimator,
-            Schema.from_dict(saved["schema"]),
-            saved["target"],
-            saved["likelihood"],
-            saved["rows"],
-            file,
-        )
-    except KeyError as error:
-        raise InputError(
-            f"{file} does not say how a table becomes its inputs ({error}); it was not "
-            "made by natgrad train: use it from Python"
-        ) from error
-    _check_opened(opened)
-    return opened
-
-
-def _check_opened(model: Opened) -> None:
-    """Raises unless what `train` saved with an estimator is about that estimator."""
-    told = {"target": str, "likelihood": str, "rows": int}
-    for name, kind in told.items():
-        if not isinstance(value := getattr(model, name), kind):
-            raise CorruptFileError(
-                f"{model.path}: its {name} is {shown(value)}; it should be a "
-                f"{kind.__name__}"
-            )
-    inputs, is_classifier = len(model.schema.features), model.is_classifier
-    width = model.estimator.n_features_in_
-    if inputs != width or is_classifier != hasattr(model.estimator, "classes_"):
-        raise CorruptFileError(
-            f"{model.path}: it says {inputs} inputs and likelihood "
-            f"{shown(model.likelihood)}, and has a {type(model.estimator).__name__} of "
-            f"{width} inputs"
-        )
-
-
-def located(data: str) -> str:
-    """The file of data that is meant, which may be that of a data set by its name."""
-    # A folder of that name is that of a model, most likely.
-    if Path(data).is_file() or data not in datasets.names():
-        return data
-    if data == "motorcycle":
-        return str(datasets.path("motorcycle"))
-    if not datasets.path(data).is_file():
-        raise InputError(datasets.absent(datasets.describe(data), datasets.path(data)))
-    return str(datasets.path(data))
-
-
-def absolute(data: str) -> str:
-    """A path that means the same from any folder."""
-    return data if "://" in data else str(Path(data).absolute())
-
-
-def read_rows(model: Opened, data: str, is_target_wanted: bool) -> Rows:
-    """A file of data as a model sees it, without the rows it cannot take."""
-    path = located(data)
-    table = tables.read(path)
-    with said_of(path):
-        encoded = model.schema.encode(table)
-        y, is_whole = None, encoded.is_whole
-        if is_target_wanted:
-            y, is_there = target_of(table, model.target)
-            if not is_there.all() and model.schema.nulls != "drop":
-                refuse_nulls(is_there, model.target)
-            is_whole = is_whole & is_there
-            y = y[is_whole]
-            if model.is_classifier:
-                y = as_labels(y)
-                _check_classes(y, model)
-    if not is_whole.any():
-        raise InputError(f"{path} has no row without a null")
-    target = None if y is None else Column(model.target, y)
-    return Rows(table, encoded.x[is_whole], target, is_whole)
-
-
-def framed(x: np.ndarray, schema: Schema) -> Any:
-    """A matrix with names for its columns, which estimators keep."""
-    import pyarrow as arrow
-
-    return arrow.table([*np.ascontiguousarray(x.T)], names=schema.features)
-
-
-def refuse_nulls(is_there: np.ndarray, target: str) -> None:
-    nulls = tables.counted((~is_there).sum(), "null")
-    raise InputError(
-        f"the target {target!r} has {nulls}, the first in row {(~is_there).argmax()}; "
-        "mend them, or train with --nulls drop"
-    )
+FINISHED, LOCK = "finished", ".lock"
+NOTHING, BEGUN, ENDED = "nothing", "begun", "ended"
 
 
 @contextlib.contextmanager
-def said_of(path: Any) -> Any:
-    """Puts the name of a file before what is wrong with it."""
+def opened(out: Path, is_new: bool = True) -> Iterator[Path]:
+    """Joins the processes of a run and keeps other runs out; where the run works."""
+    is_first = join()
+    if is_first and out.exists() and not out.is_dir():
+        raise InputError(f"{out} is a file; --out should be a folder")
+    if is_first and not is_new and not out.is_dir():
+        raise InputError(f"{out} has no {RUN}; it should be what train --out made")
+    with in_use(out) if is_first else contextlib.nullcontext():
+        yield current(out)
+
+
+@contextlib.contextmanager
+def in_use(out: Path) -> Iterator[None]:
+    """Keeps other runs out of a folder, and completes what a killed one has left."""
+    made = [path for path in (out, *out.parents) if not path.exists()]
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        held = lock(out / LOCK)
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"{error}; wait until it ends, or use another --out"
+        ) from error
+    except OSError as error:
+        raise InputError(f"{out} cannot hold a model: {error.strerror}") from error
+    try:
+        complete(out)
+        tidy(out)
+        yield
+    finally:
+        unlock(held, out / LOCK)
+        for path in made:  # of a run that left nothing
+            with contextlib.suppress(OSError):
+                path.rmdir()
+
+
+# What a folder has
+
+
+def current(out: Path) -> Path:
+    """Where the run of a folder works, as the first process sees it."""
+    return out / _agreed(str(working(out).relative_to(out)))
+
+
+def working(out: Path) -> Path:
+    """Where the run of a folder is: in the replacement, if that was interrupted."""
+    place = out / REPLACEMENT
+    is_begun = (place / RUN).is_file() and (place / CHECKPOINT).is_dir()
+    return place if is_begun else out
+
+
+def state(place: Path) -> str:
+    """What a folder has of a run, as the first process sees it."""
+    return _agreed(_state(place))
+
+
+def _state(place: Path) -> str:
+    if not (place / RUN).is_file():
+        return NOTHING
+    if (place / CHECKPOINT).is_dir():
+        return BEGUN
+    return ENDED if (place / MODEL).is_file() else NOTHING
+
+
+def is_resumable(out: Path) -> bool:
+    """Whether a folder has a run that was interrupted."""
+    return any((place / CHECKPOINT).is_dir() for place in (out, out / REPLACEMENT))
+
+
+def is_taken(out: Path) -> bool:
+    """Whether a folder has what a new run would overwrite: a model or a checkpoint."""
+    checkpoint = out / CHECKPOINT
+    has_steps = checkpoint.is_dir() and bool(steps_in(checkpoint))
+    has_run = checkpoint.is_dir() and (out / RUN).is_file()
+    return (out / MODEL).exists() or has_steps or has_run
+
+
+def check_free(out: Path) -> None:
+    """Raises if a new run would overwrite something."""
+    if distributed.place().process:
+        return
+    if working(out) != out or ((out / CHECKPOINT).is_dir() and (out / RUN).is_file()):
+        raise InputError(
+            f"{out} has a run that was interrupted: natgrad resume {out} continues it, "
+            "--force trains and then replaces it"
+        )
+    if (out / MODEL).exists():
+        raise InputError(
+            f"{out} has a model already; --force replaces it, another --out keeps it"
+        )
+    if is_taken(out):
+        raise InputError(
+            f"{out / CHECKPOINT} has checkpoints, but there is no {RUN} of their run; "
+            "--force trains and then replaces them, another --out keeps them"
+        )
+
+
+def read_run(place: Path) -> Run:
+    """The run of a folder, as the first process sees it."""
+    text = ""
+    if distributed.place().process == 0:
+        if not (place / RUN).is_file():
+            raise InputError(
+                f"{place} has no {RUN}; it should be what train --out made"
+            )
+        text = config.dumps(config.read(place / RUN))
+    return config.loads(_agreed(text))
+
+
+def read_scan(place: Path) -> tuple[bytes, ...]:
+    """What a pass over the data found when the run began, if all processes see it."""
+    try:
+        with np.load(place / SCAN) as file:
+            found = tuple(file[name].tobytes() for name in file.files)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+        found = ()
+    is_there = distributed.exchange(b"yes" if found else b"no")
+    return found if all(word == b"yes" for word in is_there) else ()
+
+
+# A run that begins, continues, and ends
+
+
+def begin(prepared: Prepared, out: Path) -> None:
+    """Readies a folder for a run.
+
+    An interrupted run continues if it is the same to the last choice. It ends where a
+    new one would, and sooner.
+    """
+    if distributed.place().process:
+        return
+    place, text = working(out), config.dumps(prepared.run)
+    if _is_begun(place, text):
+        say_from_where(place)
+        return
+    place = out / REPLACEMENT if is_taken(out) else out
+    try:
+        if place != out:
+            drop(place)
+        place.mkdir(parents=True, exist_ok=True)
+        drop(place / CHECKPOINT)
+        for name in (RUN, HISTORY):
+            (place / name).unlink(missing_ok=True)
+        if prepared.scan:
+            parts = [np.frombuffer(part, np.uint8) for part in prepared.scan]
+            with replacing(place / SCAN) as draft, draft.open("wb") as file:
+                np.savez(file, *parts)
+        with replacing(place / RUN) as draft:
+            draft.write_text(text, encoding="utf-8")
+        # From now on the folder is of a run that has not ended, whatever happens.
+        (place / CHECKPOINT).mkdir()
+    except OSError as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise InputError(f"{place} cannot hold a model: {error.strerror}") from error
+
+
+def continued(place: Path, out: Path) -> None:
+    """Prints where a run continues, or raises if it cannot."""
+    if distributed.place().process:
+        return
+    if not (place / CHECKPOINT).is_dir():
+        done = "its run has ended" if (place / MODEL).is_file() else "none was made"
+        raise InputError(
+            f"{out} has no checkpoint to continue from: {done}; to train anew: natgrad "
+            f"train --config {out / RUN} --out {out} --force"
+        )
+    say_from_where(place)
+
+
+def say_from_where(place: Path) -> None:
+    steps = steps_in(place / CHECKPOINT)
+    say(f"continuing from step {max(steps):,}" if steps else "beginning again")
+
+
+def _is_begun(place: Path, text: str) -> bool:
+    if _state(place) != BEGUN:
+        return False
+    with contextlib.suppress(InputError):
+        return config.dumps(config.read(place / RUN)) == text
+    return False
+
+
+@contextlib.contextmanager
+def explained(place: Path, out: Path, is_kept: bool) -> Iterator[None]:
+    """Prints how to continue a run that fails or is ended inside.
+
+    If it has saved no step, its empty checkpoint is removed, so that the next command
+    needs no `--force`. It `is_kept` after a pass over a data set, which may have taken
+    hours, and among several processes, of which only this one may have failed.
+    """
     try:
         yield
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
+    except Terminated:
+        say(f"terminated; continue with: natgrad resume {out}")
+        raise
+    except KeyboardInterrupt:
+        say(f"interrupted; continue with: natgrad resume {out}")
+        raise
+    except Exception as error:
+        checkpoint = place / CHECKPOINT
+        if isinstance(error, CheckpointError):
+            if "could not be written" in str(error):
+                raise CheckpointError(
+                    f"{error}; make room, and continue with: natgrad resume {out}"
+                ) from error
+        elif checkpoint.is_dir() and not is_kept and not distributed.is_started():
+            if steps_in(checkpoint):
+                say(f"to continue from the last checkpoint: natgrad resume {out}")
+            else:
+                drop(checkpoint if place == out else place)
+        raise
 
 
-def _check_classes(y: np.ndarray, model: Opened) -> None:
-    classes = model.estimator.classes_
-    is_known = np.isin(y, classes)
-    if not is_known.all():
-        raise InputError(
-            f"the target {model.target!r} is {y[(~is_known).argmax()]!s} in row "
-            f"{(~is_known).argmax()}, which is no class of the model; it knows "
-            f"{', '.join(map(str, classes))}"
-        )
+def finish(place: Path, out: Path) -> None:
+    """Makes a run that has ended the one of its folder."""
+    if place == out:
+        drop(out / CHECKPOINT)
+        (out / SCAN).unlink(missing_ok=True)
+        return
+    # This one rename decides; all that follows can be done again.
+    place.rename(out / FINISHED)
+    sync_folder(out)
+    complete(out)
+
+
+def complete(out: Path) -> None:
+    """Moves a finished replacement to its place, however far that has come."""
+    finished = out / FINISHED
+    if not finished.is_dir():
+        return
+    drop(out / CHECKPOINT)
+    (out / SCAN).unlink(missing_ok=True)
+    # The model last: when it is new, so is all that describes it.
+    for name in (RUN, HISTORY, MODEL):
+        if (finished / name).exists():
+            (finished / name).replace(out / name)
+    sync_folder(out)
+    drop(finished)
+
+
+def tidy(out: Path) -> None:
+    """Removes what runs that were killed have left half written or half deleted."""
+    for name in (CHECKPOINT, REPLACEMENT, FINISHED):
+        shutil.rmtree(out / f".{name}.dropped", ignore_errors=True)
+    for name in (MODEL, RUN, HISTORY, SCAN):
+        for draft in (*out.glob(f".{name}*.tmp"), out / f"{name}.tmp"):
+            draft.unlink(missing_ok=True)
+
+
+def drop(folder: Path) -> None:
+    """Removes a folder, of which no moment shows a part under its name."""
+    aside = folder.with_name(f".{folder.name}.dropped")
+    shutil.rmtree(aside, ignore_errors=True)
+    if folder.exists():
+        folder.rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _agreed(word: str) -> str:
+    """The word of the first process, in all of them."""
+    return distributed.exchange(word.encode())[0].decode()

@@ -4,8 +4,8 @@ from natgrad.data._batch import Batch as Batch
 from natgrad.data._batches import (
     Arrays as Arrays,
     Batches as Batches,
-    Iterated as Iterated,
-    table as table,
+    IterableBatches as IterableBatches,
+    from_frame as from_frame,
 )
 from natgrad.data._parquet import Parquet as Parquet
 from natgrad.data._scan import Summary as Summary, scan as scan

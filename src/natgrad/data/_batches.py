@@ -17,11 +17,11 @@ from natgrad.errors import InputError, InputWarning
 
 
 FINGERPRINTED = 2**16
-"""How many rows stand for a table when it is compared with another."""
+"""How many rows of a table go into its fingerprint."""
 
 
 FILLED = 64
-"""Batches of many rows are multiples of so many, where they are filled up."""
+"""Batches of many rows are padded to a multiple of this."""
 
 
 @runtime_checkable
@@ -59,8 +59,8 @@ class Arrays:
         leaves = jax.tree.leaves(self.columns)
         if not all(leaf.ndim for leaf in leaves):
             raise InputError(
-                f"the data is {_shown(columns)}; it should be arrays with a row for "
-                "each datum, such as (x, y)"
+                f"the data is {_shown(columns)}; it should be arrays with one row "
+                "per observation, such as (x, y)"
             )
         lengths = {len(leaf) for leaf in leaves}
         if len(lengths) != 1 or not min(lengths):
@@ -141,7 +141,7 @@ class Sample(Arrays):
 
     def __init__(self, columns: Batch, batch_size: int = 256, seed: int = 0):
         if len(columns.y) <= batch_size:
-            columns = filled(columns)
+            columns = padded(columns)
             batch_size = len(columns.y)
         super().__init__(_weighted(columns), batch_size, seed)
         x, y, weight = map(np.asarray, self.columns)
@@ -153,7 +153,7 @@ class Sample(Arrays):
         return self.known
 
 
-def filled(batch: Batch) -> Batch:
+def padded(batch: Batch) -> Batch:
     """Rows of weight 0 up to a power of two, so that few sizes are compiled.
 
     Or up to one more of `FILLED`, where a power of two would be much more work.
@@ -167,11 +167,11 @@ def filled(batch: Batch) -> Batch:
     return Batch(fill(x), fill(y), np.append(weight, np.zeros(short, weight.dtype)))
 
 
-class Iterated:
+class IterableBatches:
     """Batches of any iterable, begun again whenever it ends, if it can be.
 
-    To go on at a step, those before it are drawn again and dropped. A `Batch` with
-    fewer rows than the first is filled up with rows of weight 0.
+    To start at a step, it draws the batches before it again and drops them. A `Batch`
+    with fewer rows than the first is padded with rows of weight 0.
     """
 
     def __init__(self, batches: Iterable[Any], num_data: int | float | None = None):
@@ -233,7 +233,7 @@ class Iterated:
         if not isinstance(batch, Batch):
             warnings.warn(
                 f"a batch of {size} rows was left out, as the first had {rows}; "
-                "give natgrad.data.Batch(x, y), which can be filled up",
+                "give natgrad.data.Batch(x, y), which natgrad can pad",
                 InputWarning,
                 stacklevel=2,
             )
@@ -276,7 +276,7 @@ def as_array(column: Any) -> Any:
         ) from error
 
 
-def table(frame: Any, target: str, weight: str | None = None) -> Batch:
+def from_frame(frame: Any, target: str, weight: str | None = None) -> Batch:
     """The columns of a frame of pandas, polars or Arrow; all others are inputs.
 
     Whatever else gives a stream of Arrow is read to its end, as a relation of DuckDB.
@@ -303,7 +303,7 @@ def table(frame: Any, target: str, weight: str | None = None) -> Batch:
 
     inputs = [name for name in names if name not in (target, weight)]
     if not inputs:
-        raise InputError(f"the table has no column beside {target!r} to be an input")
+        raise InputError(f"the table has no column besides {target!r} to predict from")
     x, y = np.stack([numbers(name) for name in inputs], -1), column(target)
     return Batch(x, y) if weight is None else Batch(x, y, numbers(weight))
 
@@ -319,11 +319,11 @@ def as_batches(data: Any, batch_size: int = 256, seed: int = 0) -> Batches:
     if hasattr(data, "columns") or hasattr(data, "__arrow_c_stream__"):  # a frame
         raise InputError(
             f"the data is {_shown(data)}, and which column is the target is not "
-            "known: give natgrad.data.table(frame, target), or a pair (x, y)"
+            "known: give natgrad.data.from_frame(frame, target), or a pair (x, y)"
         )
     is_tree = isinstance(data, tuple | dict | np.ndarray | jax.Array)
     if not is_tree and isinstance(data, Iterable):
-        return Iterated(data)
+        return IterableBatches(data)
     return Arrays(as_batch(data), batch_size, seed)
 
 
@@ -340,8 +340,8 @@ def _rows(batch: Any) -> int:
     leaves = jax.tree.leaves(batch)
     if not leaves or not leaves[0].ndim:
         raise InputError(
-            f"a batch is {_shown(batch)}; it should be arrays with a row for each "
-            "datum, such as (x, y)"
+            f"a batch is {_shown(batch)}; it should be arrays with one row per "
+            "observation, such as (x, y)"
         )
     return len(leaves[0])
 

@@ -41,7 +41,7 @@ def numbers(column: Any, name: str) -> np.ndarray:
         count, row = np.isinf(values).sum(), np.isinf(values).argmax()
         raise InputError(
             f"column {name!r} has {counted(count, 'infinite value')}, the first in "
-            f"row {row}; mend or drop them"
+            f"row {row}; fix or drop them"
         )
     return values
 
@@ -77,6 +77,38 @@ def coded(column: Any) -> tuple[np.ndarray, list[str]]:
         is_null = np.array([text is None for text in texts] + [False])
         codes = np.where(is_null[codes], -1, codes)
     return codes, [text or "" for text in texts]
+
+
+def target_of(
+    column: Any, name: str, text: Any = object, number: Any = np.float64
+) -> tuple[np.ndarray, np.ndarray]:
+    """A target as strings or as numbers, and which of its rows have one.
+
+    Truth values are the strings true and false.
+    """
+    import pyarrow as arrow
+
+    if arrow.types.is_boolean(column.type):
+        column = column.cast(arrow.string())
+    if is_text(column.type):
+        codes, texts = coded(column)
+        return np.array([*texts, ""], dtype=text)[codes], codes >= 0
+    y = np.empty(len(column), number)
+    number_column(column, name, y)
+    with np.errstate(all="ignore"):
+        if not np.isfinite(y.sum()):
+            numbers(column, name)
+    return y, ~np.isnan(y)
+
+
+def refuse_nulls(is_null: np.ndarray, name: str, is_target: bool = False) -> None:
+    """Raises if a column has nulls, and names the first."""
+    if is_null.any():
+        row, others = is_null.argmax(), "'drop'" if is_target else "'drop' or 'mean'"
+        raise InputError(
+            f"column {name!r} has {counted(is_null.sum(), 'null')}, the first in row "
+            f"{row}; fix them, or train with nulls {others}"
+        )
 
 
 def is_category(kind: Any) -> bool:

@@ -12,21 +12,22 @@ from typing import Any
 
 import numpy as np
 
+from natgrad._printable import naming
 from natgrad.data._columns import require
 from natgrad.errors import InputError
 
 
 FOOTERS = 2**26
-"""How many bytes of footers are kept at hand, the rest being read again."""
+"""How many bytes of footers are cached; others are read again."""
 
 READERS = 8
 """How many files are opened at a time to be indexed."""
 
 
-class Lake:
+class ParquetDataset:
     """The row groups of many Parquet files, in the order of their paths.
 
-    `paths` is a folder, a pattern such as `lake/*.parquet`, a file, or several of them,
+    `paths` is a folder, a pattern such as `data/*.parquet`, a file, or several of them,
     on any filesystem that pyarrow or fsspec opens. Of each row group the index keeps
     three numbers: its file, its place there and its rows.
     """
@@ -70,7 +71,7 @@ class Lake:
         path, group = self.paths[self.files[place]], int(self.groups[place])
         footer = self._footer(path)
         require_in(path, footer.schema.to_arrow_schema().names, columns)
-        with _named(path, group), self._opened(path, footer) as file:
+        with naming(self.where(place)), self._opened(path, footer) as file:
             table = file.read_row_group(group, list(columns))
         if len(table) != self.rows[place]:
             raise InputError(
@@ -91,7 +92,7 @@ class Lake:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def where(self, place: int) -> str:
-        """A row group as a user would look for it."""
+        """A row group by its file and number."""
         return f"{self.paths[self.files[place]]}, row group {self.groups[place]}"
 
     def bytes_per_row(self) -> float:
@@ -131,7 +132,7 @@ class Lake:
             if path in self._footers:
                 self._footers.move_to_end(path)
                 return self._footers[path]
-        with _named(path), self._opened(path) as file:
+        with naming(path), self._opened(path) as file:
             footer = file.metadata
         with self._lock:
             self._footers[path] = footer
@@ -143,7 +144,7 @@ class Lake:
         return sum(footer.serialized_size for footer in self._footers.values())
 
 
-def is_lake(data: str) -> bool:
+def is_dataset(data: str) -> bool:
     """Whether a path is one of many files: a folder, a pattern or an address."""
     is_several = "://" in data or _is_pattern(data) or os.path.isdir(data)
     return is_several and not os.path.isfile(data)
@@ -151,10 +152,8 @@ def is_lake(data: str) -> bool:
 
 def require_in(path: str, names: Sequence[str], wanted: Sequence[str]) -> None:
     """Raises unless a file has all columns that are asked for."""
-    try:
+    with naming(path):
         require(names, wanted)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
 
 
 def _found(paths: list[str]) -> tuple[Any, list[str]]:
@@ -174,7 +173,7 @@ def _found(paths: list[str]) -> tuple[Any, list[str]]:
             what = "has no Parquet files" if base == path else "matches no file"
             raise InputError(
                 f"{path} {what}; it should be a folder of .parquet files, or a "
-                "pattern such as lake/*.parquet, in quotes"
+                "pattern such as data/*.parquet, in quotes"
             )
         found += some
     return filesystem, found
@@ -234,20 +233,3 @@ def _expression(pattern: str) -> str:
         return known.get(part, re.escape(part))
 
     return "".join(map(meant, re.split(r"(\*\*/|\*|\?|\[[^]]+\])", pattern)))
-
-
-class _named:
-    """Puts the name of a file before what is wrong with it."""
-
-    def __init__(self, path: str, group: int | None = None):
-        self.where = path if group is None else f"{path}, row group {group}"
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
-        from pyarrow import ArrowException
-
-        if isinstance(error, ArrowException | OSError):
-            why = (str(error).splitlines() or ["no reason given"])[0]
-            raise InputError(f"{self.where} cannot be read: {why:.200}") from error

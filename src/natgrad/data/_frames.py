@@ -12,8 +12,8 @@ from natgrad.errors import InputError
 def require_numbers(frame: Any) -> None:
     """Raises if a column of a frame, or an array, is of dates, texts or categories.
 
-    Of dates it would be the number of nanoseconds since 1970 that is learned from.
-    Objects are looked at one by one, as they may be numbers all the same.
+    Dates would become nanoseconds since 1970. Objects are checked one by one, as they
+    may be numbers.
     """
     for place, (name, kind, values) in enumerate(_columns(frame)):
         if kind == "number":
@@ -35,7 +35,7 @@ def require_numbers(frame: Any) -> None:
 
 
 def _columns(frame: Any) -> Iterable[tuple[Any, str, Any]]:
-    """The name, the kind and the values of each column, as far as they can be told."""
+    """The name, the kind and the values of each column, as far as they are known."""
     if hasattr(frame, "column_names") and hasattr(frame, "schema"):  # of Arrow
         for field in frame.schema:
             values = lambda name=field.name: frame[name].to_pylist()

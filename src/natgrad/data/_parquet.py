@@ -12,31 +12,31 @@ import numpy as np
 
 from natgrad.data._batch import Batch
 from natgrad.data._batches import check_share
-from natgrad.data._columns import is_category
-from natgrad.data._dataset import Lake
+from natgrad.data._columns import is_category, target_of
+from natgrad.data._dataset import ParquetDataset
 from natgrad.data._order import Plan, Pool
-from natgrad.data._reader import Reader, Rows, target_of
+from natgrad.data._reader import Reader, Rows
 from natgrad.data._tables import Number, Schema
 from natgrad.errors import InputError, InputWarning
 
 
 MOST_BYTES = 2**31
-"""How much memory all pools may take before it is said."""
+"""How much memory all pools may take without a warning."""
 
 MOST_ROWS = 2**20
-"""How many rows a row group may have before it is said."""
+"""How many rows a row group may have without a warning."""
 
 LOOKED_AT = 32
-"""How many row groups are looked at to see whether the table is sorted."""
+"""How many row groups are read to see whether the table is sorted."""
 
 NOISIER = 2.0
-"""How much noisier than with independent rows a batch may be before it is said."""
+"""How much noisier than independent rows a batch may be without a warning."""
 
 AHEAD = 1 / 4
 """Which part of a pool may be left when the next is read."""
 
 
-class Filled(NamedTuple):
+class LoadedPool(NamedTuple):
     """A pool with its rows in memory, and the order they are given in."""
 
     pool: Pool
@@ -46,30 +46,31 @@ class Filled(NamedTuple):
     def cut(self, begin: int, end: int) -> Rows:
         """The rows from `begin` to `end` of the shard, or up to the end of the pool."""
         places = self.order[begin - self.pool.begin : end - self.pool.begin]
-        x, y, is_whole = self.rows
-        is_whole = None if is_whole is None else is_whole.take(places)
-        return Rows(x.take(places, axis=0), y.take(places), is_whole)
+        x, y, is_complete = self.rows
+        is_complete = None if is_complete is None else is_complete.take(places)
+        return Rows(x.take(places, axis=0), y.take(places), is_complete)
 
 
 class Parquet:
     """Batches of a table in Parquet, of which a few row groups at a time are in memory.
 
-    `data` is what `Lake` takes, or a lake. In each pass the row groups come in another
-    order, and `pool` of them are shuffled together in each of `shards`, which all give
-    equally many rows to a batch. The shards are fewer, by a power of two, where there
-    are fewer row groups. The batch of a step is a function of (seed, step) alone.
+    `data` is a folder, a pattern such as `data/*.parquet`, a file, or several of them.
+    Each pass shuffles the order of the row groups, and the rows of `pool` of them
+    together in each of `shards`, which all give equally many rows to a batch. If there
+    are fewer row groups, the shards are fewer by a power of two. The batch of a step is
+    a function of (seed, step) alone.
 
-    `inputs` are the columns to predict from, or else all but the target; strings among
-    them need a `schema`, which `scan` makes. From each batch `centre` is taken away,
-    and it is divided by `scale`; `encode` is a function of its targets, to make numbers
-    of labels or to scale them. A row with a null, where the schema drops such rows, is
-    there with weight 0; all others have the weight that makes sums over a batch those
-    of the table, on average. `whole` is how many rows have no null, if it is known.
+    `inputs` are the columns to predict from, by default all but the target. Strings
+    among them need a `schema`, which `scan` makes. Inputs are shifted by `centre` and
+    divided by `scale`; `encode` maps the targets, to make numbers of labels or to scale
+    them. If the schema drops rows with a null, such a row has weight 0; all others have
+    the weight that makes sums over a batch those of the table, on average.
+    `num_complete` is how many rows have no null, if you know it.
     """
 
     def __init__(
         self,
-        data: str | os.PathLike[str] | Sequence[Any] | Lake,
+        data: str | os.PathLike[str] | Sequence[Any] | ParquetDataset,
         target: str,
         inputs: Sequence[str] | None = None,
         batch_size: int = 1024,
@@ -81,10 +82,12 @@ class Parquet:
         centre: Any = None,
         scale: Any = None,
         encode: Callable[[np.ndarray], np.ndarray] | None = None,
-        whole: int | None = None,
+        num_complete: int | None = None,
         dtype: Any = np.float64,
     ):
-        self.lake = data if isinstance(data, Lake) else Lake(data)
+        self.dataset = (
+            data if isinstance(data, ParquetDataset) else ParquetDataset(data)
+        )
         for name, value in {
             "batch_size": batch_size,
             "shards": shards,
@@ -92,11 +95,11 @@ class Parquet:
         }.items():
             if not isinstance(value, int | np.integer) or value < 1:
                 raise InputError(f"{name} is {value!r}; it should be at least 1")
-        self.schema = schema or _plain(self.lake, target, inputs)
-        self.reader = Reader(self.lake, self.schema, target)
+        self.schema = schema or _plain(self.dataset, target, inputs)
+        self.reader = Reader(self.dataset, self.schema, target)
         self.target, self.seed, self.pool = target, seed, int(pool)
-        self.total, self.whole = self.lake.total, whole
-        self.shards = _shards(self.lake, int(shards))
+        self.total, self.num_complete = self.dataset.total, num_complete
+        self.shards = _shards(self.dataset, int(shards))
         self.batch_size = min(int(batch_size), self.total // self.shards * self.shards)
         if self.batch_size % self.shards:
             near = max(1, round(self.batch_size / self.shards)) * self.shards
@@ -106,7 +109,9 @@ class Parquet:
             )
         self.centre, self.scale, self.encode = centre, scale, encode
         self.dtype = np.dtype(dtype)
-        self.plan = Plan(self.lake.rows, self.shards, self.batch_size, self.pool, seed)
+        self.plan = Plan(
+            self.dataset.rows, self.shards, self.batch_size, self.pool, seed
+        )
         self._mine = range(self.shards)
         self._forget()
         self._warn()
@@ -119,7 +124,7 @@ class Parquet:
     @property
     def num_data(self) -> float:
         """How much all rows count together."""
-        return float(self.total if self.whole is None else self.whole)
+        return float(self.total if self.num_complete is None else self.num_complete)
 
     @property
     def empty(self) -> Batch:
@@ -133,7 +138,7 @@ class Parquet:
         check_share(process, processes)
         if self.shards % processes:
             raise InputError(
-                f"{self.shards} shards of {len(self.lake):,} row groups cannot be "
+                f"{self.shards} shards of {len(self.dataset):,} row groups cannot be "
                 f"shared equally by {processes} processes; use shards={processes}, and "
                 f"where the row groups are too few, cut the table smaller: {REMEDY}"
             )
@@ -174,13 +179,13 @@ class Parquet:
         y = together([part.y for part in parts], kind)
         y = y if self.encode is None else self.encode(y)
         weight = np.full(y.shape[:2], self.total / self.batch_size, self.dtype)
-        if any(part.is_whole is not None for part in parts):
+        if any(part.is_complete is not None for part in parts):
             weight *= together([_marked(part) for part in parts], self.dtype)
         return Batch(x, y, weight)
 
     def fingerprint(self) -> str:
         """The SHA-256 of the files' names and counts, the columns and the order."""
-        digest = hashlib.sha256(self.lake.fingerprint().encode())
+        digest = hashlib.sha256(self.dataset.fingerprint().encode())
         order = (self.schema.to_dict(), self.target, self.shards, self.pool)
         digest.update(repr(order).encode())
         return digest.hexdigest()
@@ -199,14 +204,14 @@ class Parquet:
         if len(pieces) == 1:
             return pieces[0]
         joined = lambda field: np.concatenate([field(piece) for piece in pieces])
-        is_all = all(piece.is_whole is None for piece in pieces)
+        is_all = all(piece.is_complete is None for piece in pieces)
         return Rows(
             joined(lambda piece: piece.x),
             joined(lambda piece: piece.y),
             None if is_all else joined(_marked),
         )
 
-    def _pool(self, shard: int, place: int) -> Filled:
+    def _pool(self, shard: int, place: int) -> LoadedPool:
         """The pool that has a row, which is in memory, on its way, or read now."""
         held = self._held.get(shard)
         if held is not None and held.pool.begin <= place < held.pool.end:
@@ -230,21 +235,21 @@ class Parquet:
             pool = self.plan.at(shard, place)
             self._ahead[shard] = place, self._thread.submit(self._read, pool)
 
-    def _read(self, pool: Pool) -> Filled:
+    def _read(self, pool: Pool) -> LoadedPool:
         rows = self.reader.read(pool.pieces)
-        return Filled(pool, rows, self.plan.shuffled(pool).astype(np.int32))
+        return LoadedPool(pool, rows, self.plan.shuffled(pool).astype(np.int32))
 
     def _forget(self) -> None:
-        self._held: dict[int, Filled] = {}
-        self._ahead: dict[int, tuple[int, Future[Filled]]] = {}
+        self._held: dict[int, LoadedPool] = {}
+        self._ahead: dict[int, tuple[int, Future[LoadedPool]]] = {}
         self._thread: ThreadPoolExecutor | None = None
 
     def _warn(self) -> None:
-        """Says so if the table lies in a way that makes batches noisy or large."""
-        held = min(2 * self.shards * self.pool, len(self.lake))
+        """Warns if batches are noisy, as of sorted rows, or row groups are large."""
+        held = min(2 * self.shards * self.pool, len(self.dataset))
         width = self.reader.width * np.dtype(self.reader.dtype).itemsize + 12
-        size = float(np.sort(self.lake.rows)[-held:].sum()) * width
-        largest = int(self.lake.rows.max())
+        size = float(np.sort(self.dataset.rows)[-held:].sum()) * width
+        largest = int(self.dataset.rows.max())
         if size > MOST_BYTES or largest > MOST_ROWS:
             warnings.warn(
                 f"the row groups have up to {largest:,} rows, and those in memory at a "
@@ -252,10 +257,12 @@ class Parquet:
                 InputWarning,
                 stacklevel=3,
             )
-        ratio = noise(self.lake, self.target, self.batch_size, self.shards * self.pool)
+        ratio = noise(
+            self.dataset, self.target, self.batch_size, self.shards * self.pool
+        )
         if ratio > NOISIER:
             warnings.warn(
-                f"the table looks sorted: the mean target of a batch is {ratio:.1f} "
+                f"the table seems sorted: the mean target of a batch is {ratio:.1f} "
                 f"times noisier than that of rows at random; shuffle it once: {REMEDY}",
                 InputWarning,
                 stacklevel=3,
@@ -265,20 +272,20 @@ class Parquet:
 REMEDY = "natgrad shuffle IN OUT"
 
 
-def noise(lake: Lake, target: str, rows: int, groups: int) -> float:
+def noise(dataset: ParquetDataset, target: str, rows: int, groups: int) -> float:
     """How much noisier the mean target of a batch is than with independent rows.
 
     It is √(1 + B/K · between/total), where a batch has B rows of K row groups: 1 is
     best. The variances within and between groups are estimated from a few of them.
     """
-    filled = np.flatnonzero(lake.rows)
-    groups = max(groups, int(rows / lake.rows[filled].mean()))
+    filled = np.flatnonzero(dataset.rows)
+    groups = max(groups, int(rows / dataset.rows[filled].mean()))
     if groups >= len(filled):
         return 1.0
     places = np.linspace(0, len(filled) - 1, min(LOOKED_AT, len(filled)))
     each = []
     for place in filled[np.unique(places.round().astype(int))]:
-        y, is_there = target_of(lake.read(int(place), [target])[target], target)
+        y, is_there = target_of(dataset.read(int(place), [target])[target], target, str)
         if is_there.any():
             each.append(y[is_there])
     if len(each) < 2:
@@ -299,24 +306,26 @@ def noise(lake: Lake, target: str, rows: int, groups: int) -> float:
 
 
 def _marked(rows: Rows) -> np.ndarray:
-    return np.ones(len(rows.y), bool) if rows.is_whole is None else rows.is_whole
+    return np.ones(len(rows.y), bool) if rows.is_complete is None else rows.is_complete
 
 
-def _plain(lake: Lake, target: str, inputs: Sequence[str] | None) -> Schema:
+def _plain(
+    dataset: ParquetDataset, target: str, inputs: Sequence[str] | None
+) -> Schema:
     """The schema of columns of numbers, for which nothing must be known."""
-    names = inputs or [name for name in lake.names if name != target]
+    names = inputs or [name for name in dataset.names if name != target]
     for name in names:
-        if name in lake.names and is_category(lake.schema.field(name).type):
+        if name in dataset.names and is_category(dataset.schema.field(name).type):
             raise InputError(
                 f"column {name!r} is of strings, whose values must be known: give "
                 "schema=natgrad.data.scan(data, target).schema, or other inputs"
             )
     if not names:
-        raise InputError(f"the table has no column beside {target!r} to be an input")
+        raise InputError(f"the table has no column besides {target!r} to predict from")
     return Schema(tuple(Number(name) for name in names))
 
 
-def _shards(lake: Lake, shards: int) -> int:
+def _shards(dataset: ParquetDataset, shards: int) -> int:
     """As many shards as there are row groups for, halved until there are."""
-    groups = int(np.count_nonzero(lake.rows))
+    groups = int(np.count_nonzero(dataset.rows))
     return shards if shards <= groups else 2 ** (groups.bit_length() - 1)

@@ -5,15 +5,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from natgrad._printable import naming
 from natgrad.data._columns import (
-    coded,
-    counted,
     is_text,
     number_column,
-    numbers,
+    refuse_nulls,
     require,
+    target_of,
 )
-from natgrad.data._dataset import Lake
+from natgrad.data._dataset import ParquetDataset
 from natgrad.data._tables import Category, Schema
 from natgrad.errors import InputError
 
@@ -23,27 +23,27 @@ class Rows(NamedTuple):
 
     x: np.ndarray
     y: np.ndarray
-    is_whole: np.ndarray | None
+    is_complete: np.ndarray | None
 
 
 class Reader:
-    """Reads row groups of a lake, as matrices of inputs and a column of targets.
+    """Reads row groups of a data set, as matrices of inputs and a column of targets.
 
     Numbers are in 32 bits where all columns of them are, or are whole numbers that need
     no more. Targets are numbers or strings; truth values are the strings true and
     false.
     """
 
-    def __init__(self, lake: Lake, schema: Schema, target: str):
+    def __init__(self, dataset: ParquetDataset, schema: Schema, target: str):
         import pyarrow.types as types
 
-        require(lake.names, [*schema.names, target])
-        self.lake, self.schema, self.target = lake, schema, target
+        require(dataset.names, [*schema.names, target])
+        self.dataset, self.schema, self.target = dataset, schema, target
         self.columns = list(dict.fromkeys([*schema.names, target]))
-        kind = lake.schema.field(target).type
+        kind = dataset.schema.field(target).type
         self.is_text = is_text(kind) or types.is_boolean(kind)
         kinds = [
-            lake.schema.field(column.name).type
+            dataset.schema.field(column.name).type
             for column in schema.columns
             if not isinstance(column, Category)
         ]
@@ -58,56 +58,52 @@ class Reader:
         """
         size = sum(end - begin for _, begin, end in pieces)
         x = np.empty((size, self.width), self.dtype)
-        y, is_whole, done = [], np.ones(size, bool), 0
+        y, is_complete, done = [], np.ones(size, bool), 0
         for place, begin, end in pieces:
             part = slice(done, done := done + end - begin)
-            y.append(self._read(place, begin, end, x[part], is_whole[part]))
+            y.append(self._read(place, begin, end, x[part], is_complete[part]))
         targets = np.concatenate(y)
-        if is_whole.all():
+        if is_complete.all():
             return Rows(x, targets, None)
-        first = is_whole.argmax()
+        first = is_complete.argmax()
         whole = Rows(x[first], targets[first : first + 1], None)
-        if not is_whole[first]:
+        if not is_complete[first]:
             whole = self.example()
-        x[~is_whole] = whole.x
-        targets = np.where(is_whole, targets, whole.y)
-        return Rows(x, targets, is_whole)
+        x[~is_complete] = whole.x
+        targets = np.where(is_complete, targets, whole.y)
+        return Rows(x, targets, is_complete)
 
     def example(self) -> Rows:
         """The inputs and the target of the first row without a null."""
-        for place in range(len(self.lake)):
+        for place in range(len(self.dataset)):
             if self._example is not None:
                 break
-            count = int(self.lake.rows[place])
-            x, is_whole = np.empty((count, self.width)), np.ones(count, bool)
-            y = self._read(place, 0, count, x, is_whole)
-            if is_whole.any():
-                row = is_whole.argmax()
+            count = int(self.dataset.rows[place])
+            x, is_complete = np.empty((count, self.width)), np.ones(count, bool)
+            y = self._read(place, 0, count, x, is_complete)
+            if is_complete.any():
+                row = is_complete.argmax()
                 self._example = Rows(x[row], y[row : row + 1], None)
         if self._example is None:
-            raise InputError(f"{self.lake.paths[0]}: there is no row without a null")
+            raise InputError(f"{self.dataset.paths[0]}: there is no row without a null")
         return self._example
 
     def _read(
-        self, place: int, begin: int, end: int, x: np.ndarray, is_whole: np.ndarray
+        self, place: int, begin: int, end: int, x: np.ndarray, is_complete: np.ndarray
     ) -> np.ndarray:
         """Fills in the inputs, and which rows are whole, and gives the targets."""
-        table = self.lake.read(place, self.columns).slice(begin, end - begin)
-        try:
-            self._fill(table, x, is_whole)
-            y, is_there = target_of(table[self.target], self.target)
-            if not is_there.all() and self.schema.nulls != "drop":
-                raise InputError(
-                    f"column {self.target!r} has {counted((~is_there).sum(), 'null')}, "
-                    f"the first in row {is_there.argmin()}; mend them, or train with "
-                    "nulls 'drop'"
-                )
-        except InputError as error:
-            raise InputError(f"{self.lake.where(place)}: {error}") from None
-        is_whole &= is_there
+        table = self.dataset.read(place, self.columns).slice(begin, end - begin)
+        with naming(self.dataset.where(place)):
+            self._fill(table, x, is_complete)
+            column = table[self.target]
+            number = np.float32 if _is_short(column.type) else np.float64
+            y, is_there = target_of(column, self.target, str, number)
+            if self.schema.nulls != "drop":
+                refuse_nulls(~is_there, self.target, is_target=True)
+        is_complete &= is_there
         return y
 
-    def _fill(self, table: Any, x: np.ndarray, is_whole: np.ndarray) -> None:
+    def _fill(self, table: Any, x: np.ndarray, is_complete: np.ndarray) -> None:
         done = 0
         for column in self.schema.columns:
             part = slice(done, done := done + len(column.features))
@@ -121,25 +117,7 @@ class Reader:
         if not is_finite:
             encoded = self.schema.encode(table)
             x[:] = encoded.x
-            is_whole[:] = encoded.is_whole
-
-
-def target_of(column: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """A target as numbers or as strings, and which of its rows have one."""
-    import pyarrow as arrow
-    from pyarrow import types
-
-    if types.is_boolean(column.type):
-        column = column.cast(arrow.string())
-    if not is_text(column.type):
-        y = np.empty(len(column), np.float32 if _is_short(column.type) else np.float64)
-        number_column(column, name, y)
-        with np.errstate(all="ignore"):
-            if not np.isfinite(y.sum()):
-                numbers(column, name)
-        return y, ~np.isnan(y)
-    codes, texts = coded(column)
-    return np.array([*texts, ""], dtype=str)[codes], codes >= 0
+            is_complete[:] = encoded.is_complete
 
 
 def _is_short(kind: Any) -> bool:

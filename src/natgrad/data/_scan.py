@@ -1,34 +1,38 @@
-"""What there is to know of a table before it is learned from, in one pass over it."""
+"""One pass over a table: its schema, means, standard deviations and a sample."""
 
 import dataclasses
+import io
+import json
 import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from natgrad._config import NULLS
+from natgrad._printable import naming
 from natgrad.data._columns import (
     coded,
-    counted,
     is_category,
     is_text,
     number_column,
     numbers,
+    refuse_nulls,
     require,
 )
-from natgrad.data._dataset import Lake
-from natgrad.data._tables import MAX_VALUES, NULLS, Number, Schema, described
+from natgrad.data._dataset import ParquetDataset
+from natgrad.data._tables import MAX_VALUES, Number, Schema, described
 from natgrad.errors import InputError
 
 
 MOST = 2**27
-"""How many rows are looked at; of a longer table, those of some row groups."""
+"""How many rows a scan reads; from a longer table, it reads some row groups."""
 
 BLOCKS = 256
 """Into how many blocks the work is cut, whoever does them."""
 
 MOST_TEXTS = 10_000
-"""How many different strings of a column are kept in mind."""
+"""How many different strings of a column a scan counts."""
 
 
 class Part(NamedTuple):
@@ -50,18 +54,37 @@ class Part(NamedTuple):
     nulls: str
     total: int
 
+    def to_bytes(self) -> bytes:
+        """The part for other processes and for a file."""
+        rest = json.dumps([self.values, self.names, self.nulls, self.total]).encode()
+        file = io.BytesIO()
+        np.savez(
+            file,
+            moments=self.moments,
+            rows=self.rows,
+            sample=self.sample,
+            rest=np.frombuffer(rest, np.uint8),
+        )
+        return file.getvalue()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Part":
+        with np.load(io.BytesIO(data)) as file:
+            rest = json.loads(file["rest"].tobytes())
+            return cls(file["moments"], file["rows"], file["sample"], *rest)
+
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
     """A table in numbers: `mean` and `deviation` are of each input, as encoded.
 
-    `whole` of its `count` rows have no null, or so it is estimated where not all were
-    looked at. The sample is random, without replacement, of such rows. `values` are
-    the different targets: all strings, or the numbers if they are few.
+    `num_complete` of its `num_rows` rows have no null; this is an estimate if the scan
+    did not read all rows. The sample is random, without replacement, of such rows.
+    `values` are the different targets: all strings, or the numbers if they are few.
     """
 
-    count: int
-    whole: int
+    num_rows: int
+    num_complete: int
     nulls: dict[str, int]
     schema: Schema
     mean: np.ndarray
@@ -74,7 +97,7 @@ class Summary:
 
 
 def scan(
-    data: str | os.PathLike[str] | Sequence[Any] | Lake,
+    data: str | os.PathLike[str] | Sequence[Any] | ParquetDataset,
     target: str,
     inputs: Sequence[str] | None = None,
     nulls: str = "error",
@@ -86,7 +109,7 @@ def scan(
 
 
 def scan_part(
-    data: str | os.PathLike[str] | Sequence[Any] | Lake,
+    data: str | os.PathLike[str] | Sequence[Any] | ParquetDataset,
     target: str,
     inputs: Sequence[str] | None = None,
     nulls: str = "error",
@@ -99,26 +122,30 @@ def scan_part(
 
     The summary is the same, bit for bit, however many they are.
     """
-    lake = data if isinstance(data, Lake) else Lake(data)
+    dataset = data if isinstance(data, ParquetDataset) else ParquetDataset(data)
     if nulls not in NULLS:
         raise InputError(f"nulls is {nulls!r}; it should be one of {', '.join(NULLS)}")
     inputs = (
-        [name for name in lake.names if name != target] if inputs is None else inputs
+        [name for name in dataset.names if name != target] if inputs is None else inputs
     )
     if not inputs:
         raise InputError("there are no inputs; a model needs at least one column")
-    require(lake.names, [*inputs, target])
-    looker = _Looker(lake, [*inputs, target], nulls, min(rows, lake.total), seed)
-    blocks = np.array_split(*_chosen(lake, seed))
-    moments = np.zeros((len(blocks), len(looker.names), 3))
-    seen = np.zeros((len(blocks), len(looker.names) + 2))
+    require(dataset.names, [*inputs, target])
+    scanner = _Scanner(
+        dataset, [*inputs, target], nulls, min(rows, dataset.total), seed
+    )
+    blocks = np.array_split(*_chosen(dataset, seed))
+    moments = np.zeros((len(blocks), len(scanner.names), 3))
+    seen = np.zeros((len(blocks), len(scanner.names) + 2))
     for at in range(process, len(blocks), processes):
         for place in blocks[at]:
-            some, rows_of = looker.look(int(place))
+            some, rows_of = scanner.read(int(place))
             moments[at] = _together(moments[at], some)
             seen[at] += rows_of
-    sample = looker.sample(looker.size)
-    return Part(moments, seen, sample, looker.values(), looker.names, nulls, lake.total)
+    sample = scanner.sample(scanner.size)
+    return Part(
+        moments, seen, sample, scanner.values(), scanner.names, nulls, dataset.total
+    )
 
 
 def merge(parts: Sequence[Part]) -> Summary:
@@ -157,8 +184,8 @@ def merge(parts: Sequence[Part]) -> Summary:
     is_strings = isinstance(labels, dict)
     y = np.array(sorted(labels), dtype=str)[y.astype(int)] if is_strings else y
     return Summary(
-        count=first.total,
-        whole=round(first.total * float(whole / scanned)),
+        num_rows=first.total,
+        num_complete=round(first.total * float(whole / scanned)),
         nulls=dict(zip(first.names, map(int, null_counts), strict=True)),
         schema=schema,
         mean=np.concatenate(means),
@@ -173,16 +200,23 @@ def merge(parts: Sequence[Part]) -> Summary:
     )
 
 
-class _Looker:
-    """Looks at row groups, and keeps the strings and the sample of what it saw."""
+class _Scanner:
+    """Reads row groups, and keeps their strings and a sample."""
 
-    def __init__(self, lake: Lake, names: list[str], nulls: str, size: int, seed: int):
+    def __init__(
+        self,
+        dataset: ParquetDataset,
+        names: list[str],
+        nulls: str,
+        size: int,
+        seed: int,
+    ):
         from pyarrow import types
 
-        self.lake, self.names, self.nulls = lake, names, nulls
+        self.dataset, self.names, self.nulls = dataset, names, nulls
         self.size, self.seed = size, seed
-        self.begins = np.cumsum(lake.rows) - lake.rows
-        kinds = [lake.schema.field(name).type for name in names]
+        self.begins = np.cumsum(dataset.rows) - dataset.rows
+        kinds = [dataset.schema.field(name).type for name in names]
         *inputs, target = kinds
         is_strings = is_text(target) or types.is_boolean(target)
         self.is_strings = [*map(is_category, inputs), is_strings]
@@ -192,17 +226,15 @@ class _Looker:
         self.drawn = np.full((0, len(names) + 2), np.inf)
         self.highest = np.inf
 
-    def look(self, place: int) -> tuple[np.ndarray, np.ndarray]:
+    def read(self, place: int) -> tuple[np.ndarray, np.ndarray]:
         """The moments of each column, and the rows, whole rows and nulls of each."""
-        table = self.lake.read(place, list(dict.fromkeys(self.names)))
+        table = self.dataset.read(place, list(dict.fromkeys(self.names)))
         matrix = np.empty((len(self.names), len(table))).T  # columns are contiguous
-        try:
+        with naming(self.dataset.where(place)):
             for at, name in enumerate(self.names):
                 self._fill(table[name], at, matrix[:, at])
             is_null = np.isnan(matrix)
             self._check(is_null)
-        except InputError as error:
-            raise InputError(f"{self.lake.where(place)}: {error}") from None
         refused = is_null[:, -1:] if self.nulls == "mean" else is_null
         is_kept = np.asarray(~refused.any(axis=1))
         kept = matrix if is_kept.all() else matrix[is_kept]
@@ -248,15 +280,8 @@ class _Looker:
     def _check(self, is_null: np.ndarray) -> None:
         for at, name in enumerate(self.names):
             is_target = at == len(self.names) - 1
-            is_refused = self.nulls == "error" or (is_target and self.nulls == "mean")
-            if is_refused and is_null[:, at].any():
-                nulls = counted(is_null[:, at].sum(), "null")
-                row = is_null[:, at].argmax()
-                others = "'drop'" if is_target else "'drop' or 'mean'"
-                raise InputError(
-                    f"column {name!r} has {nulls}, the first in row {row}; mend "
-                    f"them, or train with nulls {others}"
-                )
+            if self.nulls == "error" or (is_target and self.nulls == "mean"):
+                refuse_nulls(is_null[:, at], name, is_target)
 
     def _count(self, kept: np.ndarray) -> None:
         for at in np.flatnonzero(self.is_strings):
@@ -281,13 +306,13 @@ class _Looker:
             self.highest = self.drawn[-1, 0]
 
 
-def _chosen(lake: Lake, seed: int) -> tuple[np.ndarray, int]:
-    """The row groups that are looked at, and into how many blocks they are cut."""
-    chosen = np.flatnonzero(lake.rows)
-    if lake.total > MOST:
+def _chosen(dataset: ParquetDataset, seed: int) -> tuple[np.ndarray, int]:
+    """The row groups that a scan reads, and the number of blocks they are cut into."""
+    chosen = np.flatnonzero(dataset.rows)
+    if dataset.total > MOST:
         bits = np.random.Philox(key=[seed, 0], counter=[0, 0, 0, 2**33])
         chosen = np.random.Generator(bits).permutation(chosen)
-        number = np.searchsorted(np.cumsum(lake.rows[chosen]), MOST, side="right")
+        number = np.searchsorted(np.cumsum(dataset.rows[chosen]), MOST, side="right")
         chosen = np.sort(chosen[: max(1, int(number))])
     return chosen, min(BLOCKS, len(chosen))
 

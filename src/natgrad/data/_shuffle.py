@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from natgrad.data._columns import is_category
-from natgrad.data._dataset import Lake
+from natgrad.data._dataset import ParquetDataset
 from natgrad.errors import CheckpointError, InputError
 
 
@@ -33,7 +33,7 @@ class Shuffled(NamedTuple):
 
 
 def shuffle(
-    data: str | os.PathLike[str] | Sequence[Any] | Lake,
+    data: str | os.PathLike[str] | Sequence[Any] | ParquetDataset,
     out: str | os.PathLike[str],
     rows_per_group: int = 50_000,
     seed: int = 0,
@@ -42,20 +42,20 @@ def shuffle(
     """Writes all rows of a table in random order to files in the folder `out`.
 
     Rows are dealt to buckets at random, and each bucket is shuffled. While that goes
-    on there is a hidden folder beside `out`, and no `out`; it needs about as much room
+    on there is a hidden folder next to `out`, and no `out`; it needs about as much room
     as the table and the result together. The order is a function of `seed`.
     """
     if rows_per_group < 1:
         raise InputError(f"rows_per_group is {rows_per_group}; it should be at least 1")
-    lake = data if isinstance(data, Lake) else Lake(data)
+    dataset = data if isinstance(data, ParquetDataset) else ParquetDataset(data)
     out = Path(os.path.abspath(out))
-    _check_free(out, lake, overwrite)
+    _check_free(out, dataset, overwrite)
     draft = out.with_name(f".{out.name}.unfinished")
     with _written(out, draft):
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
-        schema = lake.schema.remove_metadata()
-        buckets = _deal(lake, schema, draft, rows_per_group, seed)
+        schema = dataset.schema.remove_metadata()
+        buckets = _deal(dataset, schema, draft, rows_per_group, seed)
         groups = 0
         for at, bucket in enumerate(buckets):
             bits = np.random.Philox(key=[seed, at], counter=[0, 0, 0, 1])
@@ -69,22 +69,22 @@ def shuffle(
         if out.exists():
             shutil.rmtree(out)
         draft.rename(out)
-    return Shuffled(lake.total, len(buckets), groups)
+    return Shuffled(dataset.total, len(buckets), groups)
 
 
 def _deal(
-    lake: Lake, schema: Any, draft: Path, rows_per_group: int, seed: int
+    dataset: ParquetDataset, schema: Any, draft: Path, rows_per_group: int, seed: int
 ) -> list[Path]:
     """Deals all rows to buckets, which are files of Arrow; those that got some."""
     import pyarrow as arrow
 
-    number = _number_of_buckets(lake, rows_per_group)
+    number = _number_of_buckets(dataset, rows_per_group)
     paths = [draft / f"{at}.arrow" for at in range(number)]
     dealt = np.zeros(number, np.int64)
     with contextlib.ExitStack() as stack:
         opened = lambda path: stack.enter_context(arrow.ipc.new_stream(path, schema))
         writers = [opened(str(path)) for path in paths]
-        for at, table in enumerate(_buffers(lake, schema)):
+        for at, table in enumerate(_buffers(dataset, schema)):
             generator = np.random.Generator(np.random.Philox(key=[seed, at]))
             bucket = generator.integers(0, number, len(table), dtype=np.int16)
             order = np.argsort(bucket, kind="stable")
@@ -97,19 +97,19 @@ def _deal(
     return [path for path, rows in zip(paths, dealt, strict=True) if rows]
 
 
-def _buffers(lake: Lake, schema: Any) -> Iterator[Any]:
+def _buffers(dataset: ParquetDataset, schema: Any) -> Iterator[Any]:
     """The table in pieces of several row groups, in its order."""
     import pyarrow as arrow
 
     pending, size = [], 0
-    for place in range(len(lake)):
-        table = lake.read(place, schema.names)
+    for place in range(len(dataset)):
+        table = dataset.read(place, schema.names)
         try:
             table = table.cast(schema)
         except (arrow.ArrowException, ValueError) as error:
             raise InputError(
-                f"{lake.where(place)} has other types of columns than the first file: "
-                f"{str(error).splitlines()[0]:.200}"
+                f"{dataset.where(place)} has other types of columns than the first "
+                f"file: {str(error).splitlines()[0]:.200}"
             ) from error
         pending.append(table)
         size += table.nbytes
@@ -120,14 +120,14 @@ def _buffers(lake: Lake, schema: Any) -> Iterator[Any]:
         yield arrow.concat_tables(pending).combine_chunks()
 
 
-def _number_of_buckets(lake: Lake, rows_per_group: int) -> int:
+def _number_of_buckets(dataset: ParquetDataset, rows_per_group: int) -> int:
     """As many as it takes for none to be larger than it may, and at least one group."""
     # What is short in a file, as strings that repeat, may be long in memory.
-    first = int(np.argmax(lake.rows > 0))
-    table = lake.read(first, lake.names)
-    each = max(lake.bytes_per_row(), table.nbytes / len(table))
+    first = int(np.argmax(dataset.rows > 0))
+    table = dataset.read(first, dataset.names)
+    each = max(dataset.bytes_per_row(), table.nbytes / len(table))
     bucket = max(BUCKET, each * rows_per_group)
-    return int(np.clip(np.ceil(each * lake.total / bucket), 1, MOST_BUCKETS))
+    return int(np.clip(np.ceil(each * dataset.total / bucket), 1, MOST_BUCKETS))
 
 
 def _write(
@@ -152,9 +152,9 @@ def _write(
     return groups
 
 
-def _check_free(out: Path, lake: Lake, overwrite: bool) -> None:
+def _check_free(out: Path, dataset: ParquetDataset, overwrite: bool) -> None:
     """Raises if there is something that would be lost."""
-    inputs = [Path(os.path.abspath(path)) for path in lake.paths]
+    inputs = [Path(os.path.abspath(path)) for path in dataset.paths]
     if any(out == path or out in path.parents for path in inputs):
         raise InputError(f"{out} holds the table itself; write to another folder")
     if not out.exists():
@@ -179,7 +179,7 @@ def _is_ours(path: Path) -> bool:
 
 @contextlib.contextmanager
 def _written(out: Path, draft: Path) -> Iterator[None]:
-    """Leaves nothing behind where something went wrong, and says what it was."""
+    """Removes what an error leaves half written, and names its cause."""
     try:
         yield
     except BaseException as error:

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from natgrad._atomic import replacing as replacing
+from natgrad._config import NULLS
+from natgrad._printable import naming
 from natgrad.data._columns import (
     coded,
     counted as counted,
@@ -20,16 +22,15 @@ from natgrad.data._columns import (
     is_text as is_text,
     listed,
     numbers as numbers,
+    refuse_nulls,
     require as require,
+    target_of,
 )
 from natgrad.errors import InputError
 
 
 MAX_VALUES = 100
 """How many different values a category may have: more of them are names, or text."""
-
-NULLS = ("error", "drop", "mean")
-"""What may be done about nulls."""
 
 SEPARATORS = ",;\t|"
 
@@ -97,10 +98,11 @@ class Category:
 
 
 class Encoded(NamedTuple):
-    """A table as numbers, and which of its rows have no null."""
+    """A table as numbers, which of its rows have no null, and targets if asked for."""
 
     x: np.ndarray
-    is_whole: np.ndarray
+    is_complete: np.ndarray
+    y: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,20 +126,22 @@ class Schema:
         """What the columns of the matrix are called."""
         return [name for column in self.columns for name in column.features]
 
-    def encode(self, table: Any) -> Encoded:
-        """The inputs in a table; its other columns are not looked at."""
+    def encode(self, table: Any, target: str | None = None) -> Encoded:
+        """The inputs in a table, and its target; other columns are ignored."""
         require(table.column_names, self.names)
         parts = [column.encode(table[column.name]) for column in self.columns]
         for column, part in zip(self.columns, parts, strict=True):
-            is_null = np.isnan(part).any(1)
-            if self.nulls != "drop" and is_null.any():
-                raise InputError(
-                    f"column {column.name!r} has {counted(is_null.sum(), 'null')}, "
-                    f"the first in row {is_null.argmax()}; mend them, or "
-                    "train with nulls 'drop' or 'mean'"
-                )
+            if self.nulls != "drop":
+                refuse_nulls(np.asarray(np.isnan(part).any(1)), column.name)
         x = np.concatenate(parts, axis=1)
-        return Encoded(x, np.asarray(np.isfinite(x).all(axis=1)))
+        is_complete = np.asarray(np.isfinite(x).all(axis=1))
+        if target is None:
+            return Encoded(x, is_complete, np.zeros(0))
+        require(table.column_names, [target])
+        y, is_there = target_of(table[target], target)
+        if self.nulls != "drop":
+            refuse_nulls(~is_there, target, is_target=True)
+        return Encoded(x, is_complete & is_there, y)
 
     def to_dict(self) -> dict[str, Any]:
         """The schema in values that JSON has."""
@@ -219,8 +223,6 @@ def described(
 
 def read(path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> Any:
     """The table in a file of CSV or Parquet, or some of its columns, in Arrow."""
-    import pyarrow as arrow
-
     reader = {".parquet": _read_parquet, ".csv": _read_csv, ".tsv": _read_csv}
     path = Path(path)
     if path.suffix.lower() not in reader:
@@ -228,13 +230,8 @@ def read(path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> 
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
         raise InputError(f"{path} {what}; it should be a file .parquet or .csv")
-    try:
+    with naming(path):
         table = reader[path.suffix.lower()](path, columns)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
-    except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        why = (str(error).splitlines() or ["no reason given"])[0]
-        raise InputError(f"{path} cannot be read: {why:.200}") from error
     counts = collections.Counter(table.column_names)
     twice = sorted(name for name, count in counts.items() if count > 1)
     if twice:

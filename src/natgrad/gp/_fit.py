@@ -17,10 +17,10 @@ from natgrad.data._batch import Batch
 from natgrad.data._batches import (
     Arrays,
     Batches,
-    Iterated,
+    IterableBatches,
     as_batch,
     as_batches,
-    filled,
+    padded,
 )
 from natgrad.data._parquet import Parquet
 from natgrad.errors import InputError, InputWarning
@@ -80,20 +80,20 @@ def fit(
     batches = as_batches(data, batch_size or BATCH, seed)
     if isinstance(batches, Arrays):
         check(model, batches.columns, "data")
-    elif isinstance(batches, Iterated):
+    elif isinstance(batches, IterableBatches):
         check_shapes(model, batches.first, "the first batch")
     elif isinstance(batches, Parquet):
         check_shapes(model, batches.empty, "the table")
     is_free = rule is None and batch_size is None and not isinstance(data, Batches)
     whole: Batch | None = None
     if is_free and isinstance(batches, Arrays) and fits_at_once(model, batches.total):
-        whole = filled(batches.columns)
+        whole = padded(batches.columns)
         batches = Arrays(whole, len(whole.y), seed)
         rule = whole_rule(model, len(whole.y))
     if batches.num_data is None:
         raise InputError(
             "the ELBO needs the total number of rows, which batches do not show: give "
-            "natgrad.data.Iterated(batches, num_data)"
+            "natgrad.data.IterableBatches(batches, num_data)"
         )
     if rule is None:
         rule = default_rule(batches.num_data, batches.fraction)
@@ -208,8 +208,8 @@ def _score(model: SparseGP, held_out: Any) -> Callable[[SparseGP], Array]:
     total = len(held_out.y)
     size = min(SCORED, total)
     short = -total % size
-    filled = lambda column: np.concatenate([column, column[:1].repeat(short, axis=0)])
-    cut = lambda column: filled(column).reshape(-1, size, *column.shape[1:])
+    padded = lambda column: np.concatenate([column, column[:1].repeat(short, axis=0)])
+    cut = lambda column: padded(column).reshape(-1, size, *column.shape[1:])
     x, y = cut(held_out.x), cut(held_out.y)
     counts = np.ones(total) if held_out.weight is None else held_out.weight
     weight = np.append(counts, np.zeros(short)).reshape(-1, size)

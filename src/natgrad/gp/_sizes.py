@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from natgrad._runtime.compiler import SHORT_RUN
 from natgrad.data._batch import Batch
-from natgrad.data._batches import filled
+from natgrad.data._batches import padded
 from natgrad.errors import InputWarning
 from natgrad.gp._sparse import SparseGP
 from natgrad.gp.inducing import MOST, k_means
@@ -71,7 +71,7 @@ def choose_num_inducing(model: SparseGP, table: Batch, seed: int = 0) -> SparseG
     """
     total = len(table.y)
     some = np.random.default_rng(seed).permutation(total)[:SAMPLE]
-    batch = filled(jax.tree.map(lambda column: column[some], table))
+    batch = padded(jax.tree.map(lambda column: column[some], table))
     best = model
     while float(_unseen(model, best, batch)) > ENOUGH:
         size = min(2 * len(best.inducing), total)

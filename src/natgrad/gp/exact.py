@@ -5,7 +5,7 @@ With all rows as inducing inputs, and q the exact posterior, the ELBO is the evi
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx

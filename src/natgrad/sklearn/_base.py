@@ -16,10 +16,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from natgrad import gp
 from natgrad._printable import printable_errors
+from natgrad._registry import KERNELS, MANY
 from natgrad._runtime import compilation_cache
 from natgrad._runtime.threads import few_threads, largest
 from natgrad.data._batch import Batch
 from natgrad.data._frames import require_numbers
+from natgrad.data._prepare import Stream
 from natgrad.errors import InputError, InputWarning
 from natgrad.gp import _baseline as baseline, _few_rows as few_rows
 from natgrad.gp._files import from_bytes, to_bytes
@@ -27,13 +29,13 @@ from natgrad.gp._online import update
 from natgrad.sklearn import (
     _export as export,
     _files as files,
+    _streaming as streaming,
     _summary as summary,
     _training as training,
 )
-from natgrad.sklearn._kernels import KERNELS, is_convertible
+from natgrad.sklearn._kernels import is_convertible
 from natgrad.sklearn._rows import counted, weighted
 from natgrad.sklearn._targets import (
-    MANY,
     Targets,
     centre_and_deviation,
     input_scales,
@@ -126,7 +128,10 @@ class BaseGP(BaseEstimator):
         classes: Any = None,
         **options: Any,
     ) -> Any:
-        """As `fit`; `options` are those of `natgrad.gp.fit`."""
+        """As `fit`, of rows in memory or on disk; `options` are those of `gp.fit`."""
+        if isinstance(X, Stream):
+            streaming.fit(self, X, classes, **options)
+            return self
         began = time.monotonic()
         self._check_parameters()
         require_numbers(X)

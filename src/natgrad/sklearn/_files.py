@@ -1,4 +1,4 @@
-"""A fitted estimator as a model file: its parameters and attributes beside its model.
+"""A fitted estimator as a model file: its parameters, attributes and model.
 
 What is read is checked: each field by its rule, then all against each other and the
 model.
@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from natgrad import gp
+from natgrad import _registry as registry, gp
 from natgrad._container import shown
 from natgrad._printable import brief
 from natgrad.errors import (
@@ -21,11 +21,9 @@ from natgrad.errors import (
     IncompatibleFileError,
     InputError,
 )
-from natgrad.gp import likelihoods
 from natgrad.gp._files import load_with_metadata
 from natgrad.sklearn import _fields as fields
-from natgrad.sklearn._kernels import KERNELS, rescaled
-from natgrad.sklearn._targets import NOISES
+from natgrad.sklearn._kernels import rescaled
 from natgrad.sklearn._units import in_units
 from natgrad.train._history import History
 
@@ -33,26 +31,17 @@ from natgrad.train._history import History
 RECORDS = 1000
 """How many records of a history a file has: all of a long run would not fit."""
 
-_REGRESSION = {
-    "gaussian": (likelihoods.Gaussian,),
-    "student-t": (likelihoods.StudentT,),
-    "heteroskedastic": (likelihoods.HeteroskedasticGaussian,),
-    "gamma": (likelihoods.Gamma,),
-    "beta": (likelihoods.Beta,),
-    "poisson": (likelihoods.Poisson,),
-    "negative-binomial": (likelihoods.NegativeBinomial,),
-}
-_CLASSES = {
-    "bernoulli": (likelihoods.Bernoulli,),
-    "softmax": (likelihoods.Softmax,),
-    "robust-max": (likelihoods.RobustMax,),
-}
+
+def _kinds(*names: str) -> tuple[type, ...]:
+    return tuple(registry.LIKELIHOODS[name].load() for name in names)
+
+
+_CLASSES = {name: _kinds(name) for name in registry.names("classification")}
 LIKELIHOODS: dict[str, dict[str, tuple[type, ...]]] = {
-    "GPRegressor": _REGRESSION
-    | {"auto": tuple(kind for noise in NOISES for kind in _REGRESSION[noise])},
-    "GPClassifier": _CLASSES | {"auto": (likelihoods.Bernoulli, likelihoods.Softmax)},
-    "GPOrdinal": _CLASSES
-    | {"auto": (likelihoods.Ordinal,), "ordinal": (likelihoods.Ordinal,)},
+    "GPRegressor": {name: _kinds(name) for name in registry.names("regression")}
+    | {"auto": _kinds(*registry.noises(registry.MANY))},
+    "GPClassifier": _CLASSES | {"auto": _kinds("bernoulli", "softmax")},
+    "GPOrdinal": _CLASSES | dict.fromkeys(("auto", "ordinal"), _kinds("ordinal")),
 }
 """The likelihood that a model has, by estimator and by the name its user gave."""
 
@@ -201,7 +190,7 @@ def _check_length(name: str, values: Any, length: int) -> None:
 
 def _check_names(kind: str, params: dict[str, Any], model: gp.SparseGP) -> None:
     """Raises unless a likelihood or kernel given by name is the one in the model."""
-    kernels = {name: (kernel,) for name, kernel in KERNELS.items()}
+    kernels = {name: (registry.kernel(name),) for name in registry.KERNELS}
     for name, known in (("likelihood", LIKELIHOODS[kind]), ("kernel", kernels)):
         given, found = params.get(name), getattr(model, name)
         if given is None:

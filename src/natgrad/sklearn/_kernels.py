@@ -6,17 +6,11 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
+from natgrad import _registry as registry
 from natgrad.gp import as_kernel, kernels
 from natgrad.sklearn._targets import is_constant
 from natgrad.sklearn._units import widened
 
-
-KERNELS = {
-    "matern12": kernels.Matern12,
-    "matern32": kernels.Matern32,
-    "matern52": kernels.Matern52,
-    "rbf": kernels.RBF,
-}
 
 POWERS = {
     kernels.Periodic: ("log_period", -1),
@@ -37,7 +31,7 @@ def initial_kernels(kernel: Any, scale: np.ndarray) -> list[Any]:
         own = widened(as_kernel(kernel))
         converted = rescaled(own, scale)
         return [own if converted is None else converted]
-    make, root = KERNELS[kernel], np.full(len(scale), math.sqrt(len(scale)))
+    make, root = registry.kernel(kernel), np.full(len(scale), math.sqrt(len(scale)))
     return [make(root, 2.0), make(3 * root, 10.0), make(root / 10, 1.0)]
 
 

@@ -8,9 +8,10 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import column_or_1d
 
+from natgrad._registry import noises
 from natgrad.errors import InputError
 from natgrad.sklearn._base import BaseGP, in_double
-from natgrad.sklearn._targets import Targets, noises, regression
+from natgrad.sklearn._targets import Targets, regression
 
 
 class GPRegressor(RegressorMixin, BaseGP):

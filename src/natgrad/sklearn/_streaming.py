@@ -1,29 +1,24 @@
-"""An estimator that learns from a table which is read as it is needed."""
+"""An estimator that learns from a data set which is read as it is needed."""
 
 import time
 from typing import Any
 
 import numpy as np
 
-from natgrad.data._parquet import Parquet
-from natgrad.data._scan import Summary
+from natgrad.data._prepare import Stream
 from natgrad.sklearn import _training as training
-from natgrad.sklearn._base import in_double
 from natgrad.sklearn._targets import ROUNDED
 
 
-@in_double
-def fit(
-    estimator: Any, rows: Parquet, found: Summary, classes: Any, **options: Any
-) -> None:
-    """As the estimator's own `fit`, which has all rows at hand.
+def fit(estimator: Any, data: Stream, classes: Any, **options: Any) -> None:
+    """As the estimator's own `fit`, which has all rows in memory.
 
-    `rows` are the batches, and `found` is what a pass over the table has found: means,
-    deviations, and a sample that units, likelihood and inducing inputs begin with.
+    A sample sets the units of the targets, and where likelihood and inducing inputs
+    start.
     """
-    began = time.monotonic()
+    began, (batches, found) = time.monotonic(), data
     estimator._check_parameters()
-    names = rows.schema.features
+    names = batches.schema.features
     estimator.n_features_in_ = len(names)
     estimator.feature_names_in_ = np.array(names, dtype=object)
     estimator._learn_classes(found.sample_y, classes)
@@ -37,9 +32,10 @@ def fit(
     def encode(y: np.ndarray) -> np.ndarray:
         return estimator._standard(estimator._numbers(y.reshape(-1))).reshape(y.shape)
 
-    data = rows.scaled(estimator.x_mean_, estimator.x_scale_, encode)
-    model, fitted = training.begun(estimator, sample, candidates, seed, found.whole)
+    rows = batches.scaled(estimator.x_mean_, estimator.x_scale_, encode)
+    total = found.num_complete
+    model, fitted = training.begun(estimator, sample, candidates, seed, total)
     if fitted is None:
         options["minutes"] = training.minutes_left(estimator, began)
-        fitted = training.train(estimator, model, data, seed, **options)
-    estimator._keep(fitted, data.num_data, time.monotonic() - began)
+        fitted = training.train(estimator, model, rows, seed, **options)
+    estimator._keep(fitted, rows.num_data, time.monotonic() - began)

@@ -1,4 +1,4 @@
-"""What the names of likelihoods mean, and in which units each sees its targets."""
+"""The likelihood of an estimator, and the units in which it sees inputs and targets."""
 
 import math
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import ndtri
 
+from natgrad._registry import LIKELIHOODS, names
 from natgrad.errors import InputError
 from natgrad.gp import likelihoods, means
 from natgrad.sklearn._units import in_units, widened
@@ -105,46 +106,13 @@ def _as_they_are(likelihood: Any, y: np.ndarray, weight: np.ndarray) -> Targets:
     return Targets(likelihood)
 
 
-RULES: dict[type, Callable[[Any, np.ndarray, np.ndarray], Targets]] = {
-    likelihoods.Gaussian: _standardized,
-    likelihoods.StudentT: _standardized,
-    likelihoods.HeteroskedasticGaussian: _standardized,
-    likelihoods.Gamma: _in_means,
-    likelihoods.Beta: _proportions,
-    likelihoods.Poisson: _counts,
-    likelihoods.NegativeBinomial: _counts,
+UNITS: dict[str, Callable[[Any, np.ndarray, np.ndarray], Targets]] = {
+    "real": _standardized,
+    "positive": _in_means,
+    "unit": _proportions,
+    "count": _counts,
 }
-"""In which units each kind sees its targets, whether it has a name or is an object."""
-
-REGRESSION: dict[str, Callable[[], Any]] = {
-    "gaussian": likelihoods.Gaussian,
-    "student-t": likelihoods.StudentT,
-    "heteroskedastic": likelihoods.HeteroskedasticGaussian,
-    "gamma": likelihoods.Gamma,
-    "beta": lambda: likelihoods.Beta(10.0),
-    "poisson": likelihoods.Poisson,
-    "negative-binomial": likelihoods.NegativeBinomial,
-}
-"""What a name stands for, with parameters in the units that its rule gives."""
-
-NOISES = ("gaussian", "student-t", "heteroskedastic")
-MANY = 256
-
-
-def noises(rows: int) -> tuple[str, ...]:
-    """What "auto" compares for real targets: with few rows there is nothing to compare.
-
-    The estimators and the command ask here, for tables in memory and on disk.
-    """
-    return NOISES if rows >= MANY else NOISES[:1]
-
-
-def name_of(kind: str) -> str:
-    """The name of a noise that "auto" has chosen, from the name of its class."""
-    return next(name for name in NOISES if REGRESSION[name].__name__ == kind)
-
-
-CLASSES = ("auto", "bernoulli", "softmax", "robust-max")
+"""In which units a likelihood sees its targets, by where they live."""
 
 
 def regression(likelihood: Any, y: np.ndarray, weight: np.ndarray) -> Targets:
@@ -153,29 +121,26 @@ def regression(likelihood: Any, y: np.ndarray, weight: np.ndarray) -> Targets:
     The parameters of an object are in the user's units, and are scaled as targets are.
     """
     if isinstance(likelihood, likelihoods.AbstractLikelihood):
-        rule = RULES.get(type(likelihood), _as_they_are)
+        known = {each.load(): each.support for each in LIKELIHOODS.values()}
+        rule = UNITS.get(known.get(type(likelihood), ""), _as_they_are)
         targets = rule(widened(likelihood), y, weight)
         scaled = in_units(targets.likelihood, targets.scale)
         return targets._replace(likelihood=scaled)
     likelihood = "gaussian" if likelihood == "auto" else likelihood
-    if likelihood not in REGRESSION:
-        raise InputError(
-            f"likelihood is {likelihood!r}; it should be one of "
-            f"{', '.join(map(repr, REGRESSION))}, or one of natgrad.gp.likelihoods"
-        )
-    made = REGRESSION[likelihood]()
-    return RULES[type(made)](made, y, weight)
+    known = names("regression")
+    if likelihood not in known:
+        raise InputError(_unknown(likelihood, known))
+    entry = LIKELIHOODS[likelihood]
+    return UNITS[entry.support](entry.make(), y, weight)
 
 
 def classification(likelihood: Any, classes: int) -> Targets:
     """What a classifier of this likelihood sees of its labels 0, 1, ..."""
     if isinstance(likelihood, likelihoods.AbstractLikelihood):
         return Targets(widened(likelihood))
-    if likelihood not in CLASSES:
-        raise InputError(
-            f"likelihood is {likelihood!r}; it should be one of "
-            f"{', '.join(map(repr, CLASSES))}, or one of natgrad.gp.likelihoods"
-        )
+    known = ("auto", *names("classification"))
+    if likelihood not in known:
+        raise InputError(_unknown(likelihood, known))
     if likelihood == "auto":
         likelihood = "bernoulli" if classes == 2 else "softmax"
     if likelihood == "bernoulli" and classes != 2:
@@ -183,12 +148,14 @@ def classification(likelihood: Any, classes: int) -> Targets:
             f"likelihood is 'bernoulli', which has 2 classes, and y has {classes}; use "
             "'softmax' or 'robust-max'"
         )
-    made = {
-        "bernoulli": likelihoods.Bernoulli,
-        "softmax": lambda: likelihoods.Softmax(classes),
-        "robust-max": lambda: likelihoods.RobustMax(classes),
-    }
-    return Targets(made[likelihood]())
+    return Targets(LIKELIHOODS[likelihood].make(classes))
+
+
+def _unknown(likelihood: Any, known: tuple[str, ...]) -> str:
+    return (
+        f"likelihood is {likelihood!r}; it should be one of "
+        f"{', '.join(map(repr, known))}, or one of natgrad.gp.likelihoods"
+    )
 
 
 def ordinal(labels: np.ndarray, weight: np.ndarray, classes: int) -> Targets:

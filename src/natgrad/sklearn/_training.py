@@ -17,9 +17,10 @@ import jax
 import numpy as np
 
 from natgrad import distributed, gp
+from natgrad._registry import MANY
 from natgrad._runtime.compiler import SHORT_RUN
 from natgrad.data._batch import Batch
-from natgrad.data._batches import Arrays, Sample, filled
+from natgrad.data._batches import Arrays, Sample, padded
 from natgrad.errors import InputWarning
 from natgrad.gp import exact, kernels
 from natgrad.gp._fit import BATCH, default_rule, fits_at_once
@@ -30,14 +31,14 @@ from natgrad.gp.inducing import MOST, ROWS_EACH
 from natgrad.gp.likelihoods import Gaussian
 from natgrad.gp.means import Zero
 from natgrad.sklearn._kernels import initial_kernels
-from natgrad.sklearn._targets import MANY, Targets
+from natgrad.sklearn._targets import Targets
 from natgrad.train._history import History
 from natgrad.train._loop import STEPS, Fitted, run
 from natgrad.train._progress import print_record
 
 
 FEWEST, FIRST = 32, 100
-"""How many inducing inputs are tried first, for less than so many rows and for more."""
+"""How many inducing inputs are tried first: with fewer than `MANY` rows, with more."""
 
 LAP = 20
 """Evaluations that each candidate takes."""
@@ -94,10 +95,10 @@ def begun(
     model = _grown(estimator, runs[-1].params, sample, seed, total)
     # Rounding may differ between machines: what the first one chose holds for all.
     own = [_kind(model), len(model.inducing)]
-    told = json.loads(distributed.exchange(json.dumps(own).encode())[0])
-    if told != own:
-        same = next(each.params for each in runs if _kind(each.params) == told[0])
-        model = moved(same, sample.x, told[1], seed)
+    first = json.loads(distributed.exchange(json.dumps(own).encode())[0])
+    if first != own:
+        same = next(each.params for each in runs if _kind(each.params) == first[0])
+        model = moved(same, sample.x, first[1], seed)
     return model, None
 
 
@@ -115,7 +116,7 @@ def train(
         if estimator.max_iter == "auto":
             one = work(model, len(rows.y), len(model.inducing))
             options["steps"] = min(STEPS, math.ceil(WORK / one))
-        rows = filled(rows)
+        rows = padded(rows)
         data, rule = (
             Arrays(rows, len(rows.y)),
             whole_rule(model, len(rows.y), has_prior=True),
@@ -151,7 +152,7 @@ def _exact(
     return exact.fit(
         begun,
         exact.inducing_inputs(rows.x),
-        filled(rows),
+        padded(rows),
         steps=_steps(estimator),
         minutes=estimator.minutes,
         log=options.get("log"),
@@ -172,7 +173,7 @@ def _grown(
     if not is_all and len(larger.inducing) < usual:
         larger = moved(model, rows.x, usual, seed)
     if len(larger.inducing) > len(model.inducing):
-        return carried_over(larger, model, filled(rows)) if is_all else larger
+        return carried_over(larger, model, padded(rows)) if is_all else larger
     return model
 
 
@@ -203,10 +204,10 @@ def _race(
     if len(models) == 1 and is_decided:
         return left, None
     chosen = np.sort(np.random.default_rng(seed).permutation(len(rows.y))[:RACED])
-    some = filled(jax.tree.map(lambda column: column[chosen], rows))
+    some = padded(jax.tree.map(lambda column: column[chosen], rows))
     data, rule = Arrays(some, len(some.y)), profile_rule(len(some.y), is_brief=True)
     if len(left) == 1:
-        # The program of the whole run, which may go on with as many inducing inputs.
+        # The program of the whole run, which may have as many inducing inputs.
         rule = whole_rule(left[0].params, len(some.y), has_prior=True)
     minutes = estimator.minutes and estimator.minutes / PART / len(left)
     steps = min(LAP, _steps(estimator))
@@ -215,9 +216,9 @@ def _race(
         left[place] = run(
             rule, each.params, data, steps=steps, minutes=minutes, **shown
         )
-        # Of several processes all end if one was told to.
-        told = distributed.exchange(str(left[place].history.reason).encode())
-        if b"interrupted" in told:
+        # If one of several processes was interrupted, all end.
+        reasons = distributed.exchange(str(left[place].history.reason).encode())
+        if b"interrupted" in reasons:
             left[place].history.reason = "interrupted"
             return left, left[place]
     excess = 1 / len(chosen) - 1 / total

@@ -14,7 +14,7 @@ from natgrad import distributed
 from natgrad._guarded import GuardedState
 from natgrad._runtime.programs import limit_programs
 from natgrad._runtime.threads import few_threads, largest
-from natgrad.data._batches import Arrays, Batches, Iterated, as_batches
+from natgrad.data._batches import Arrays, Batches, IterableBatches, as_batches
 from natgrad.errors import FitError, InputError, InputWarning, Terminated
 from natgrad.train._compiled import (
     REFUSALS,
@@ -351,7 +351,7 @@ def _failure(
     """An error with the parameters before it, and its likely cause."""
     step = int(state.step) - 1
     places = batches.places(step, 1)[0] if isinstance(batches, Arrays) else None
-    is_gone = isinstance(batches, Iterated) and not batches.is_repeatable
+    is_gone = isinstance(batches, IterableBatches) and not batches.is_repeatable
     taken = None if is_gone else batches.take(step, 1)
     cause = "its batch cannot be read again"
     if taken is not None:

@@ -1,4 +1,4 @@
-"""Laws of predictions for a lake: each row once, whoever makes it and is killed."""
+"""Laws of predictions for a data set: each row once, whoever makes it and is killed."""
 
 import contextlib
 import json
@@ -19,7 +19,7 @@ import pyarrow.parquet as parquet
 import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
-from natgrad._cli import lakes, use
+from natgrad._cli import models as model_files, predicting
 from natgrad.data._tables import Category, Number, Schema
 from natgrad.errors import CheckpointError, InputError
 from natgrad.sklearn import GPClassifier, GPRegressor
@@ -29,8 +29,8 @@ LEVELS = [0.1, 0.9]
 # The command, with parts and slices of so many rows.
 SMALL = """
 import sys
-from natgrad._cli import lakes, main
-lakes.PART, lakes.SLICE = map(int, sys.argv[1:3])
+from natgrad._cli import main, predicting
+predicting.PART, predicting.SLICE = map(int, sys.argv[1:3])
 main(sys.argv[3:])
 """
 
@@ -59,8 +59,8 @@ def whole(folder: Path) -> arrow.Table:
     return arrow.concat_tables([parquet.read_table(part) for part in parts])
 
 
-def ids_of(lake: Path) -> list[int]:
-    return parquet.read_table(lake)["id"].to_pylist()
+def ids_of(dataset: Path) -> list[int]:
+    return parquet.read_table(dataset)["id"].to_pylist()
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -96,23 +96,23 @@ def made(models):
         options = {"model": "one", "levels": LEVELS, "keep": "id"} | given
         options["model"] = str(models / f"{options['model']}.natgrad")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(lakes, "PART", part)
-            patch.setattr(lakes, "SLICE", size)
+            patch.setattr(predicting, "PART", part)
+            patch.setattr(predicting, "SLICE", size)
             patch.setenv("NATGRAD_PROCESS_ID", str(process))
             patch.setenv("NATGRAD_NUM_PROCESSES", str(processes))
             command = {"data": str(data), "out": str(out), "is_json": True}
-            lakes.predict(**options, **command)
+            predicting.predict_dataset(**options, **command)
 
     return run
 
 
 @pytest.fixture
-def lake(tmp_path):
+def dataset(tmp_path):
     """Two files of 1,000 and 1,500 rows, in row groups of 250."""
     for seed, (name, count) in enumerate({"a": 1000, "b": 1500}.items()):
         sizes = [250] * (count // 250)
-        write_groups(tmp_path / f"lake/{name}.parquet", rows_of(count, seed), sizes)
-    return tmp_path / "lake"
+        write_groups(tmp_path / f"data/{name}.parquet", rows_of(count, seed), sizes)
+    return tmp_path / "data"
 
 
 GROUPS = st.lists(
@@ -144,14 +144,16 @@ def test_parts_in_a_row_are_the_table_for_any_processes(
     pieces = []
     for number, sizes in enumerate(files):
         table = rows_of(sum(sizes), number, nulls)
-        write_groups(tmp_path / f"lake/f{number}.parquet", table, sizes)
+        write_groups(tmp_path / f"data/f{number}.parquet", table, sizes)
         pieces.append(table)
     (tmp_path / "whole").mkdir()
     # A row without a null at the end, as a table should have one.
     table = arrow.concat_tables([*pieces, rows_of(1)])
     data, out = (str(tmp_path / "whole" / name) for name in ("t.parquet", "p.parquet"))
     parquet.write_table(table, data)
-    use.predict(str(models / f"{kind}.natgrad"), data, out, LEVELS, "town,id", True)
+    predicting.predict_table(
+        str(models / f"{kind}.natgrad"), data, out, LEVELS, "town,id", True
+    )
     expected = parquet.read_table(out).slice(0, len(table) - 1)
 
     options = {"part": part, "size": min(size, part), "model": kind, "keep": "town,id"}
@@ -159,7 +161,7 @@ def test_parts_in_a_row_are_the_table_for_any_processes(
     for processes in (1, 2, 3):
         folder = tmp_path / f"by{processes}"
         for process in reversed(range(processes)):
-            made(tmp_path / "lake", folder, process, processes, **options)
+            made(tmp_path / "data", folder, process, processes, **options)
         seen.append(contents(folder))
     assert whole(tmp_path / "by1").combine_chunks().equals(expected.combine_chunks())
     assert seen[0] == seen[1] == seen[2]
@@ -170,11 +172,11 @@ def test_parts_in_a_row_are_the_table_for_any_processes(
         assert rows <= max(part, *map(max, files))
 
 
-def test_what_was_done_is_said_and_not_done_again(lake, tmp_path, made, capsys):
+def test_what_was_done_is_said_and_not_done_again(dataset, tmp_path, made, capsys):
     out = tmp_path / "out"
 
     def said(process, processes):
-        made(lake, out, process, processes)
+        made(dataset, out, process, processes)
         return json.loads(capsys.readouterr().out)
 
     first = said(1, 2)
@@ -189,106 +191,113 @@ def test_what_was_done_is_said_and_not_done_again(lake, tmp_path, made, capsys):
     assert second["columns"] == ["id", "mean", "std", "q0.1", "q0.9"]
     assert times == {path: path.stat().st_mtime_ns for path in times}
     assert said(0, 1)["rows_written"] == 0
-    assert lakes._said(first).endswith("out lacks 3 of 5 parts: those are of others")
-    assert "process 1 of 2: wrote 1,000 rows in 2 parts\n" in lakes._said(first)
-    assert "and found 1,000 in 2 parts done\n" in lakes._said(second)
-    assert lakes._said(second).endswith(
+    assert predicting._summary(first).endswith(
+        "out lacks 3 of 5 parts: other processes make them"
+    )
+    assert "process 1 of 2: wrote 1,000 rows in 2 parts\n" in predicting._summary(first)
+    assert "and found 1,000 in 2 parts done\n" in predicting._summary(second)
+    assert predicting._summary(second).endswith(
         "is complete: 2,500 rows of id, mean, std, q0.1, q0.9 in 5 parts"
     )
 
 
-def test_another_command_into_a_folder_is_refused(lake, tmp_path, made):
+def test_another_command_into_a_folder_is_refused(dataset, tmp_path, made):
     out = tmp_path / "out"
-    made(lake, out, 0, 2)
+    made(dataset, out, 0, 2)
     before = contents(out)
     for changed, message in [
         ({"model": "two"}, "otherwise: model was [0-9a-f]{12} and is [0-9a-f]{12};"),
         ({"keep": "id,town"}, "otherwise: keep was id and is id,town; give the same"),
         ({"levels": []}, "otherwise: quantiles was 0.1,0.9 and is none; give the same"),
         ({"part": 300}, "otherwise: rows_per_part was 700 and is 300; give the same"),
-        ({"data": lake / "a.parquet"}, "otherwise: lake was .* rows was 2500 and is"),
+        (
+            {"data": dataset / "a.parquet"},
+            "otherwise: data was .* rows was 2500 and is",
+        ),
     ]:
         with pytest.raises(InputError, match=message):
-            made(**{"data": lake, "out": out} | changed)
+            made(**{"data": dataset, "out": out} | changed)
     # The same rows, groups and bytes, but for one value.
-    table = parquet.read_table(lake / "b.parquet")
+    table = parquet.read_table(dataset / "b.parquet")
     a = table["a"].to_numpy().copy()
     a[a.argmax()] += 1
-    size = (lake / "b.parquet").stat().st_size
+    size = (dataset / "b.parquet").stat().st_size
     write_groups(
-        lake / "b.parquet", table.set_column(1, "a", arrow.array(a)), [250] * 6
+        dataset / "b.parquet", table.set_column(1, "a", arrow.array(a)), [250] * 6
     )
-    assert (lake / "b.parquet").stat().st_size == size
-    with pytest.raises(InputError, match="otherwise: lake was [0-9a-f]{12} and is"):
-        made(lake, out)
+    assert (dataset / "b.parquet").stat().st_size == size
+    with pytest.raises(InputError, match="otherwise: data was [0-9a-f]{12} and is"):
+        made(dataset, out)
     assert contents(out) == before
     (out / "natgrad.json").write_text("{")
     with pytest.raises(InputError, match="natgrad.json cannot be read"):
-        made(lake, out)
+        made(dataset, out)
     (out / "natgrad.json").unlink()
     with pytest.raises(InputError, match="has no natgrad.json, but part-00000-a.parq"):
-        made(lake, out)
+        made(dataset, out)
 
 
-def test_a_part_that_is_not_of_this_command_or_not_whole_is_made(lake, tmp_path, made):
+def test_a_part_that_is_not_of_this_command_or_not_whole_is_made(
+    dataset, tmp_path, made
+):
     out, other = tmp_path / "out", tmp_path / "other"
-    made(lake, out)
-    made(lake, other, model="two", keep="")
+    made(dataset, out)
+    made(dataset, other, model="two", keep="")
     before = contents(out)
     shutil.copy(other / "part-00001-a.parquet", out)
     (out / "part-00002-b.parquet").write_bytes(before["part-00002-b.parquet"][:-9])
-    made(lake, out)
+    made(dataset, out)
     assert contents(out) == before
 
 
-def test_left_overs_of_own_parts_are_removed_and_of_no_other(lake, tmp_path, made):
+def test_left_overs_of_own_parts_are_removed_and_of_no_other(dataset, tmp_path, made):
     out = tmp_path / "out"
-    made(lake, out, 0, 2)
+    made(dataset, out, 0, 2)
     names = ["part-00001-a.parquet", "part-00002-b.parquet", "natgrad.json", "mine"]
     for name in names:
         (out / f".{name}.tmp").touch()
-    made(lake, out, 1, 2)
+    made(dataset, out, 1, 2)
     left = {path.name for path in out.iterdir() if path.name[0] == "."}
     assert left == {f".{name}.tmp" for name in names[1:]}
 
 
-def test_processes_that_begin_together_agree(lake, tmp_path):
+def test_processes_that_begin_together_agree(dataset, tmp_path):
     for number in range(20):
         folder = tmp_path / f"out{number}"
         with ThreadPoolExecutor(8) as pool:
             marks = pool.map(
-                lambda _, f=folder: lakes._marked(f, {"rows": 1}), range(8)
+                lambda _, f=folder: predicting._marked(f, {"rows": 1}), range(8)
             )
         assert len(set(marks)) == 1
         assert [path.name for path in folder.iterdir()] == ["natgrad.json"]
 
 
 def test_damage_is_said_by_file_and_row_group_and_other_parts_stay(
-    lake, tmp_path, made
+    dataset, tmp_path, made
 ):
-    path, out = lake / "b.parquet", tmp_path / "out"
+    path, out = dataset / "b.parquet", tmp_path / "out"
     sound = path.read_bytes()
     column = parquet.read_metadata(path).row_group(3).column(1)
     place = column.dictionary_page_offset + column.total_compressed_size // 2
     path.write_bytes(sound[:place] + bytes([sound[place] ^ 1]) + sound[place + 1 :])
     with pytest.raises(InputError, match="b.parquet, row group 3 cannot be read"):
-        made(lake, out)
+        made(dataset, out)
     there = {path.name for path in out.iterdir()}
     parts = {f"part-0000{k}-{name}.parquet" for k, name in enumerate("aab")}
     assert there == {"natgrad.json", *parts}
     path.write_bytes(sound)
-    made(lake, out)
-    assert whole(out)["id"].to_pylist() == ids_of(lake)
+    made(dataset, out)
+    assert whole(out)["id"].to_pylist() == ids_of(dataset)
 
 
-def test_what_cannot_be_encoded_is_said_by_file_group_and_row(lake, tmp_path, made):
+def test_what_cannot_be_encoded_is_said_by_file_group_and_row(dataset, tmp_path, made):
     towns = arrow.array(["York" if row == 777 else "Ely" for row in range(1000)])
     table = rows_of(1000, 3).set_column(2, "town", towns)
-    write_groups(lake / "c.parquet", table, [100, 900])
+    write_groups(dataset / "c.parquet", table, [100, 900])
     # Slices of 256 rows: the third begins at row 668 of the second group, 9 before.
     message = "c.parquet, row group 1 from row 668: column 'town' has .*'York' in row 9"
     with pytest.raises(InputError, match=message):
-        made(lake, tmp_path / "out", part=2000)
+        made(dataset, tmp_path / "out", part=2000)
 
 
 @contextlib.contextmanager
@@ -302,49 +311,51 @@ def no_larger_than(size):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_full_disk_costs_no_part_that_is_complete(lake, tmp_path, made):
-    write_groups(lake / "c.parquet", rows_of(5000, 3), [5000])
+def test_a_full_disk_costs_no_part_that_is_complete(dataset, tmp_path, made):
+    write_groups(dataset / "c.parquet", rows_of(5000, 3), [5000])
     out = tmp_path / "out"
     with (
         no_larger_than(60_000),
         pytest.raises(CheckpointError, match="part-00005-c.parquet could not be wr"),
     ):
-        made(lake, out)
+        made(dataset, out)
     assert len(contents(out)) == 6  # and no draft
-    made(lake, out)
-    assert whole(out)["id"].to_pylist() == ids_of(lake)
+    made(dataset, out)
+    assert whole(out)["id"].to_pylist() == ids_of(dataset)
 
 
-def test_where_predictions_may_go(lake, tmp_path, made, models):
+def test_where_predictions_may_go(dataset, tmp_path, made, models):
     for out, message in {
-        "p.parquet": "DATA is a lake; its predictions are many files: give a folder",
-        "-": "DATA is a lake",
+        "p.parquet": "DATA is a data set; its predictions are many files",
+        "-": "DATA is a data set",
         "s3://bucket/p": "it should be a folder that is mounted here",
-        str(lake / "p"): "in the folder .*, all of which is DATA; predictions should",
-        str(lake / "a.parquet/"): "DATA is a lake",
+        str(dataset / "p"): "in the folder .*, which is DATA; predictions should",
+        str(dataset / "a.parquet/"): "DATA is a data set",
         __file__: "which is a file; it should be a folder",
     }.items():
         with pytest.raises(InputError, match=message):
-            made(lake, out)
-    assert not (lake / "p").exists()
+            made(dataset, out)
+    assert not (dataset / "p").exists()
     table = rows_of(1).rename_columns(["mean", "a", "town"])
     for names, message in {
         ("mean", "a", "town"): "--keep has the column 'mean', and so have",
         ("mean", "a"): "c.parquet: the table has no column 'town'; it has mean, a",
     }.items():
-        write_groups(lake / "c.parquet", table.select(names), [1])
+        write_groups(dataset / "c.parquet", table.select(names), [1])
         with pytest.raises(InputError, match=message):
-            made(lake / "c.parquet", tmp_path / "out", keep="mean")
+            made(dataset / "c.parquet", tmp_path / "out", keep="mean")
     assert not (tmp_path / "out").exists()
-    one = str(lake / "a.parquet")
-    with pytest.raises(InputError, match="a folder is for a lake, given as a folder"):
-        use.predict(str(models / "one.natgrad"), one, "folder", [], "", False)
+    one = str(dataset / "a.parquet")
+    with pytest.raises(InputError, match="give a folder only for many files"):
+        predicting.predict_table(
+            str(models / "one.natgrad"), one, "folder", [], "", False
+        )
 
 
 def test_quantiles_of_normal_targets_are_those_of_the_estimator(models):
-    model = use.open_model(models / "one.natgrad")
+    model = model_files.open_model(models / "one.natgrad")
     x = model.schema.encode(rows_of(100)).x
-    found = use.predictions(model, x, np.ones(100, bool), LEVELS)
+    found = model_files.predictions(model, x, np.ones(100, bool), LEVELS)
     expected = model.estimator.predict(x, quantiles=LEVELS)
     columns = np.stack([found[f"q{level}"].to_numpy() for level in LEVELS], axis=1)
     np.testing.assert_allclose(columns, expected, rtol=1e-12, atol=1e-12)
@@ -353,13 +364,15 @@ def test_quantiles_of_normal_targets_are_those_of_the_estimator(models):
 @pytest.mark.long
 def test_each_row_is_there_once_after_any_kills(tmp_path, models, made, environment):
     for seed in range(3):
-        path = tmp_path / f"lake/{seed}.parquet"
+        path = tmp_path / f"data/{seed}.parquet"
         write_groups(path, rows_of(100_000, seed), [2000] * 50)
-    lake, out = tmp_path / "lake", tmp_path / "out"
+    dataset, out = tmp_path / "data", tmp_path / "out"
     options = {"part": 6000, "size": 4096, "keep": "id"}
 
     def begun(process):
-        command = f"6000 4096 predict {models}/one.natgrad {lake}/*.parquet --out {out}"
+        command = (
+            f"6000 4096 predict {models}/one.natgrad {dataset}/*.parquet --out {out}"
+        )
         command += " --keep id --quantiles 0.1,0.9 --json"
         place = {"NATGRAD_PROCESS_ID": str(process), "NATGRAD_NUM_PROCESSES": "2"}
         return subprocess.Popen(
@@ -391,9 +404,9 @@ def test_each_row_is_there_once_after_any_kills(tmp_path, models, made, environm
     said, error = other.communicate()
     assert other.returncode == 0, error[-2000:]
     assert json.loads(said)["rows_written"] == 148_000
-    made(lake, out, 0, 2, **options)
+    made(dataset, out, 0, 2, **options)
     assert not [name for name in os.listdir(out) if name[0] == "."]
     found = whole(out)
-    assert found["id"].to_pylist() == ids_of(lake)
-    made(lake, tmp_path / "once", 0, 1, **options)
+    assert found["id"].to_pylist() == ids_of(dataset)
+    made(dataset, tmp_path / "once", 0, 1, **options)
     assert contents(tmp_path / "once") == contents(out)

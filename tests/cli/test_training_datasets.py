@@ -1,4 +1,4 @@
-"""Training from a lake by the command, and folders in every state."""
+"""Training from a data set by the command, and folders in every state."""
 
 import json
 import shutil
@@ -10,14 +10,14 @@ import pytest
 
 
 TRAIN = (
-    "train --data lake/*.parquet --target price --likelihood gaussian --inducing 8 "
-    "--max-iter 40"
+    "train --data data/*.parquet --target price --likelihood gaussian --num-inducing 8 "
+    "--steps 40"
 )
 
 
 @pytest.fixture(scope="module")
 def said(folder, batch):
-    """What commands say of a lake of 600 houses, with a null and strings."""
+    """What commands say of a data set of 600 houses, with a null and strings."""
     rng = np.random.default_rng(0)
     size = rng.uniform(30, 200, 600)
     town = rng.choice(["Bath", "Ely", "Rye"], 600)
@@ -30,10 +30,10 @@ def said(folder, batch):
             "sold": np.where(price > 300, "yes", "no"),
         }
     )
-    (folder / "lake").mkdir()
+    (folder / "data").mkdir()
     for part in range(2):
         some = table.slice(300 * part, 300)
-        path = folder / "lake" / f"{part}.parquet"
+        path = folder / "data" / f"{part}.parquet"
         parquet.write_table(some, path, row_group_size=50)
     (folder / "motorcycle").mkdir()  # as a data set is called
     (folder / "half" / "checkpoint").mkdir(parents=True)
@@ -41,13 +41,13 @@ def said(folder, batch):
         "null": f"{TRAIN} --out null",
         "train": f"{TRAIN} --nulls drop --out prices --json",
         "again": f"{TRAIN} --nulls drop --out prices --resume",
-        "longer": f"{TRAIN} --nulls drop --out prices --resume --max-iter 50",
+        "longer": f"{TRAIN} --nulls drop --out prices --resume --steps 50",
         "both": f"{TRAIN} --nulls drop --out prices --resume --force",
         "classes": f"{TRAIN} --target sold --likelihood auto --nulls mean "
         "--inputs size,town --out yes",
         "half": f"{TRAIN} --likelihood auto --nulls drop --out half --resume",
-        "set": "train motorcycle --target accel --max-iter 5 --out motorcycle",
-        "evaluate": "evaluate prices lake/0.parquet --json",
+        "set": "train motorcycle --target accel --steps 5 --out motorcycle",
+        "evaluate": "evaluate prices data/0.parquet --json",
     }
     return dict(zip(commands, batch(*commands.values()), strict=True))
 
@@ -56,9 +56,9 @@ def said(folder, batch):
     ("name", "code", "message"),
     [
         ("null", 1, "0.parquet, row group 0: column 'size' has 1 null"),
-        ("train", 0, "1 of 600 rows have a null: left out"),
+        ("train", 0, "dropped 1 of 600 rows: they have a null"),
         ("again", 0, "prices has a model, and its run has ended"),
-        ("longer", 1, "prices has a run with max_iter 40, and not 50"),
+        ("longer", 1, "prices has a run with steps 40, and not 50"),
         ("both", 2, "--force begins anew, and --resume goes on: give one"),
         ("classes", 0, "the target has 2 classes: no, yes"),
         ("half", 0, "its noise may be gaussian, student-t or heteroskedastic"),
@@ -71,7 +71,7 @@ def test_a_command_says_what_it_does(said, name, code, message):
     assert message in said[name].err
 
 
-def test_a_model_of_a_lake_is_a_model(said, folder):
+def test_a_model_of_a_dataset_is_a_model(said, folder):
     assert said["train"].json["rows"] == 599
     assert said["evaluate"].code == 0, said["evaluate"].err
     assert json.loads(said["evaluate"].out)["r2"] > 0.8

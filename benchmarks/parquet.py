@@ -1,11 +1,11 @@
 """Batches from Parquet files: how fast, in how much memory, and for how many rows.
 
-    python benchmarks/lake.py make FOLDER --rows 1000000
-    python benchmarks/lake.py make FOLDER --rows 100000000
-    python benchmarks/lake.py ingest FOLDER --out benchmarks/results
-    python benchmarks/lake.py memory FOLDER --out benchmarks/results
-    python benchmarks/lake.py index FOLDER --out benchmarks/results
-    python benchmarks/lake.py shuffle FOLDER --out benchmarks/results
+    python benchmarks/parquet.py make FOLDER --rows 1000000
+    python benchmarks/parquet.py make FOLDER --rows 100000000
+    python benchmarks/parquet.py ingest FOLDER --out benchmarks/results
+    python benchmarks/parquet.py memory FOLDER --out benchmarks/results
+    python benchmarks/parquet.py index FOLDER --out benchmarks/results
+    python benchmarks/parquet.py shuffle FOLDER --out benchmarks/results
 
 `make` writes tables of 8 inputs and a target, in 32 bits, in row groups of 50,000 rows
 and files of 5 million. `ingest` takes all batches of 1024 rows of the smallest table,
@@ -46,7 +46,7 @@ from pyarrow import dataset, parquet  # noqa: E402
 import natgrad.data  # noqa: E402
 from natgrad import gp  # noqa: E402
 from natgrad.data import Parquet, scan  # noqa: E402
-from natgrad.data._dataset import Lake  # noqa: E402
+from natgrad.data._dataset import ParquetDataset  # noqa: E402
 from natgrad.gp._fit import default_rule  # noqa: E402
 
 
@@ -81,7 +81,7 @@ def make(folder: Path, rows: int) -> None:
 def ingest(folder: Path, rounds: int) -> list[str]:
     table = smallest(folder)
     source, rows = Parquet(table, "y", batch_size=BATCH), int(table.name)
-    found = scan(source.lake, "y", rows=2000)
+    found = scan(source.dataset, "y", rows=2000)
     model = gp.initialize(found.sample_x, gp.likelihoods.Gaussian(0.3), INDUCING)
     rule = default_rule(source.num_data, source.fraction)
     state, steps = rule.init(model), source.plan.batches
@@ -90,7 +90,7 @@ def ingest(folder: Path, rounds: int) -> list[str]:
 
     def stream(number: int) -> Callable[[], float]:
         """A pass each time, after the last; what was read ahead is waited for."""
-        ours, passes = Parquet(source.lake, "y", batch_size=BATCH), itertools.count()
+        ours, passes = Parquet(source.dataset, "y", batch_size=BATCH), itertools.count()
 
         def run() -> float:
             begin = next(passes) * steps
@@ -216,10 +216,10 @@ def index(folder: Path, rows: int = 10**9) -> list[str]:
     each = parquet.read_metadata(path).num_rows
     before = resident()
     began = time.perf_counter()
-    lake = Lake([str(path)] * (rows // each))
+    dataset = ParquetDataset([str(path)] * (rows // each))
     opened = time.perf_counter() - began
     began = time.perf_counter()
-    source = Parquet(lake, "y", batch_size=BATCH)
+    source = Parquet(dataset, "y", batch_size=BATCH)
     planned = time.perf_counter() - began
     rng = np.random.default_rng(0)
     seeks = []
@@ -233,7 +233,7 @@ def index(folder: Path, rows: int = 10**9) -> list[str]:
     source.take(int(step), 1)
     taken = time.perf_counter() - began
     return [
-        f"| {lake.total:,} rows in {len(lake):,} row groups | |",
+        f"| {dataset.total:,} rows in {len(dataset):,} row groups | |",
         "|---|---|",
         f"| seconds to index the files, of which one is distinct | {opened:.2f} |",
         f"| seconds to plan, and to look for order in the target | {planned:.2f} |",
@@ -268,7 +268,7 @@ def keep(out: Path | None, what: str, command: str, lines: list[str]) -> None:
     print("\n".join(lines))
     if out is None:
         return
-    path = out / "lake.md"
+    path = out / "parquet.md"
     kept = {}
     for part in path.read_text().split("\n\n`") if path.exists() else []:
         kept[part.strip("`").split()[2]] = part.strip("`\n")
@@ -285,7 +285,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    command = f"python benchmarks/lake.py {given.what} FOLDER"
+    command = f"python benchmarks/parquet.py {given.what} FOLDER"
     match given.what:
         case "make":
             make(given.folder, given.rows)

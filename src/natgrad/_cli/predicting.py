@@ -1,4 +1,4 @@
-"""Predictions for a lake: each part of it in a file of its own, made once."""
+"""Predictions: of a table in one file, of a data set in parts that are made once."""
 
 import hashlib
 import itertools
@@ -10,11 +10,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from natgrad._cli.common import give
-from natgrad._cli.folder import Opened, open_model, said_of
-from natgrad._cli.use import kept, predicted, predictions, say_nulls
+from natgrad._cli.common import print_result, say
+from natgrad._cli.models import (
+    Opened,
+    located,
+    open_model,
+    predicted,
+    predictions,
+    read_rows,
+)
+from natgrad._printable import naming
 from natgrad.data import _tables as tables
-from natgrad.data._dataset import Lake, require_in
+from natgrad.data._dataset import ParquetDataset, is_dataset, require_in
 from natgrad.data._tables import counted
 from natgrad.datasets._files import digest
 from natgrad.distributed import place
@@ -23,13 +30,13 @@ from natgrad.train._progress import Rows
 
 
 NOTE = "natgrad.json"
-"""The file that says what a folder of predictions is of."""
+"""The file that says what the predictions in a folder are of."""
 
 PART = 1_000_000
 """How many rows a part has at most, if its row groups have no more."""
 
 SLICE = 2**16
-"""How many rows are at hand at a time, and in a row group of predictions."""
+"""How many rows are in memory at a time, and in a row group of predictions."""
 
 
 class Part(NamedTuple):
@@ -41,10 +48,10 @@ class Part(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What is predicted, from what, and with which columns beside it."""
+    """What is predicted, from what, and which columns are copied."""
 
     model: Opened
-    lake: Lake
+    dataset: ParquetDataset
     keep: list[str]
     levels: list[float]
 
@@ -56,10 +63,10 @@ class Task(NamedTuple):
         """All that the predictions depend on, in values that JSON has."""
         return {
             "model": digest(self.model.path),
-            "lake": self.lake.fingerprint(),
+            "data": self.dataset.fingerprint(),
             "keep": self.keep,
             "quantiles": [] if self.model.is_classifier else self.levels,
-            "rows": self.lake.total,
+            "rows": self.dataset.total,
             "rows_per_part": PART,
         }
 
@@ -67,12 +74,45 @@ class Task(NamedTuple):
 def predict(
     model: str, data: str, out: str, levels: list[float], keep: str, is_json: bool
 ) -> None:
-    """Writes predictions for this process's parts of a lake, but for those there."""
+    """Writes predictions for a table, or for a data set of many files."""
+    is_many = not Path(data).is_file() and is_dataset(located(data))
+    write = predict_dataset if is_many else predict_table
+    write(model, data, out, levels, keep, is_json)
+
+
+def predict_table(
+    model: str, data: str, out: str, levels: list[float], keep: str, is_json: bool
+) -> None:
+    """Writes predictions for each row of a table, null where an input is."""
+    if out != "-" and Path(out).suffix.lower() not in (".parquet", ".csv"):
+        raise InputError(
+            f"--out is {out}; it should end in .parquet or .csv, as DATA is one table; "
+            "give a folder only for many files, themselves a folder or a pattern"
+        )
+    opened = open_model(model)
+    rows = read_rows(opened, data, is_target_wanted=False)
+    wanted = kept(keep, rows.table.column_names, opened, levels)
+    columns = {name: rows.table[name] for name in wanted}
+    columns |= predictions(opened, rows.x, rows.is_complete, levels)
+    tables.write(out, columns)
+    say_nulls(int((~rows.is_complete).sum()))
+    if out != "-":
+        total = len(rows.is_complete)
+        given = {"out": out, "rows": total, "columns": list(columns)}
+        print_result(
+            given, is_json, f"{out} has {total:,} rows of {', '.join(columns)}"
+        )
+
+
+def predict_dataset(
+    model: str, data: str, out: str, levels: list[float], keep: str, is_json: bool
+) -> None:
+    """Writes the predictions of this process's parts of a data set that are missing."""
     folder = _checked(out, data)
-    opened, lake = open_model(model), Lake(data)
-    require_in(lake.paths[0], lake.names, opened.schema.names)
-    task = Task(opened, lake, kept(keep, lake.names, opened, levels), levels)
-    parts = cut(lake)
+    opened, dataset = open_model(model), ParquetDataset(data)
+    require_in(dataset.paths[0], dataset.names, opened.schema.names)
+    task = Task(opened, dataset, kept(keep, dataset.names, opened, levels), levels)
+    parts = cut(dataset)
     mark = _marked(folder, task.note())
     process, processes = place()
     mine = parts[process::processes]
@@ -92,39 +132,58 @@ def predict(
         "parts_written": len(left),
         "rows_found": _rows(done),
         "parts_found": len(done),
-        "rows": lake.total,
+        "rows": dataset.total,
         "parts": len(parts),
         "missing": missing,
         "is_complete": not missing,
         "columns": task.columns,
     }
-    give(given, is_json, _said(given))
+    print_result(given, is_json, _summary(given))
 
 
-def cut(lake: Lake) -> list[Part]:
-    """The parts of a lake: what they are depends on its row groups alone."""
+def kept(keep: str, names: list[str], model: Opened, levels: list[float]) -> list[str]:
+    """The columns that --keep means, to copy next to the predictions."""
+    asked = [name.strip() for name in keep.split(",") if name.strip()]
+    wanted = names if keep == "all" else list(dict.fromkeys(asked))
+    tables.require(names, wanted)
+    if both := [name for name in wanted if name in predicted(model, levels)]:
+        raise InputError(
+            f"--keep has the column {both[0]!r}, and so have the predictions; keep "
+            "others, or rename it"
+        )
+    return wanted
+
+
+def say_nulls(missing: int) -> None:
+    """Prints how many rows could not be predicted, if there are any."""
+    if missing:
+        say(f"{counted(missing, 'row')} with a null: predictions there are null")
+
+
+def cut(dataset: ParquetDataset) -> list[Part]:
+    """The parts of a data set: what they are depends on its row groups alone."""
     runs: list[list[int]] = []
     rows = 0
-    for here in map(int, np.flatnonzero(lake.rows)):
-        size = int(lake.rows[here])
-        is_other = not runs or lake.files[here] != lake.files[runs[-1][-1]]
+    for here in map(int, np.flatnonzero(dataset.rows)):
+        size = int(dataset.rows[here])
+        is_other = not runs or dataset.files[here] != dataset.files[runs[-1][-1]]
         if is_other or rows + size > PART:
             runs.append([])
             rows = 0
         runs[-1].append(here)
         rows += size
-    stems = [Path(lake.paths[lake.files[run[0]]]).stem[:50] for run in runs]
+    stems = [Path(dataset.paths[dataset.files[run[0]]]).stem[:50] for run in runs]
     return [
-        Part(f"part-{number:05}-{stem}.parquet", run, int(lake.rows[run].sum()))
+        Part(f"part-{number:05}-{stem}.parquet", run, int(dataset.rows[run].sum()))
         for number, (stem, run) in enumerate(zip(stems, runs, strict=True))
     ]
 
 
 def _checked(out: str, data: str) -> Path:
-    """The folder for predictions of a lake."""
+    """The folder for predictions of a data set."""
     if out == "-" or Path(out).suffix.lower() in (".parquet", ".csv"):
         raise InputError(
-            f"--out is {out}, and DATA is a lake; its predictions are many files: "
+            f"--out is {out}, and DATA is a data set; its predictions are many files: "
             "give a folder for them"
         )
     if "://" in out:
@@ -137,8 +196,8 @@ def _checked(out: str, data: str) -> Path:
         raise InputError(f"--out is {out}, which is a file; it should be a folder")
     if Path(data).is_dir() and folder.resolve().is_relative_to(Path(data).resolve()):
         raise InputError(
-            f"--out is {out}, in the folder {data}, all of which is DATA; predictions "
-            "should be outside of it"
+            f"--out is {out}, in the folder {data}, which is DATA; predictions should "
+            "be outside of it"
         )
     return folder
 
@@ -153,8 +212,8 @@ def _marked(folder: Path, note: dict[str, Any]) -> bytes:
     names = [name for name in os.listdir(folder) if name[:1] != "."]
     if names and NOTE not in names:
         raise InputError(
-            f"{folder} has no {NOTE}, but {sorted(names)[0]}; predictions should go "
-            "to a new folder, or on in one that they were begun in"
+            f"{folder} has no {NOTE}, but {sorted(names)[0]}; write predictions to a "
+            "new folder, or continue in the one where they began"
         )
     if not names:
         # Processes that begin together write the same, each in one go.
@@ -228,7 +287,7 @@ def _write(folder: Path, part: Part, task: Task, mark: bytes, bar: Rows) -> int:
     except CheckpointError as error:
         raise CheckpointError(
             f"{error}; parts that are complete are kept: once it can be written, the "
-            "same command goes on"
+            "same command continues"
         ) from error
     return nulls
 
@@ -241,25 +300,27 @@ def _answers(part: Part, task: Task) -> Iterator[Any]:
     for pieces in _slices(part, task):
         encoded = []
         for where, piece in pieces:
-            with said_of(where):
+            with naming(where):
                 encoded.append(schema.encode(piece))
-        x = np.concatenate([some.x[some.is_whole] for some in encoded])
-        is_whole = np.concatenate([some.is_whole for some in encoded])
+        x = np.concatenate([some.x[some.is_complete] for some in encoded])
+        is_complete = np.concatenate([some.is_complete for some in encoded])
         table = arrow.concat_tables([piece.select(task.keep) for _, piece in pieces])
         columns = {name: table[name] for name in task.keep}
-        yield arrow.table(columns | predictions(task.model, x, is_whole, task.levels))
+        yield arrow.table(
+            columns | predictions(task.model, x, is_complete, task.levels)
+        )
 
 
 def _slices(part: Part, task: Task) -> Iterator[list[tuple[str, Any]]]:
-    """The rows of a part, so many at a time, in pieces that are of one row group."""
+    """The rows of a part in slices, each of pieces from single row groups."""
     wanted = list(dict.fromkeys([*task.keep, *task.model.schema.names]))
     pieces, room = [], SLICE
     for here in part.places:
-        table, start = task.lake.read(here, wanted), 0
+        table, start = task.dataset.read(here, wanted), 0
         while start < len(table):
             piece = table.slice(start, room)
             after = f" from row {start:,}" if start else ""
-            pieces.append((task.lake.where(here) + after, piece))
+            pieces.append((task.dataset.where(here) + after, piece))
             start, room = start + len(piece), room - len(piece)
             if not room:
                 yield pieces
@@ -272,7 +333,7 @@ def _rows(parts: list[Part]) -> int:
     return sum(part.rows for part in parts)
 
 
-def _said(given: dict[str, Any]) -> str:
+def _summary(given: dict[str, Any]) -> str:
     out, parts = given["out"], counted(given["parts"], "part")
     who = ""
     if given["processes"] > 1:
@@ -283,7 +344,9 @@ def _said(given: dict[str, Any]) -> str:
         found = counted(given["parts_found"], "part")
         text += f", and found {given['rows_found']:,} in {found} done"
     if given["missing"]:
-        text += f"\n{out} lacks {given['missing']:,} of {parts}: those are of others"
+        text += (
+            f"\n{out} lacks {given['missing']:,} of {parts}: other processes make them"
+        )
         return text
     columns = ", ".join(given["columns"])
     return f"{text}\n{out} is complete: {given['rows']:,} rows of {columns} in {parts}"

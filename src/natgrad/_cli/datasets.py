@@ -1,17 +1,20 @@
-"""The data sets that are known, as a list or one by one."""
+"""Data sets: those that natgrad knows, and rows in random order."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 from natgrad import datasets
-from natgrad._cli.common import give, say, table
+from natgrad._cli.common import print_result, say, table
+from natgrad.data._columns import counted
+from natgrad.data._shuffle import shuffle as shuffle_files
 
 
 def show(name: str | None, is_json: bool) -> None:
-    """Lists all data sets, or says of one where it is and how to get it."""
+    """Lists all data sets, or prints where one is and how to get it."""
     if name is not None:
         found = described(name)
-        give(found, is_json, _one(found))
+        print_result(found, is_json, _one(found))
         if not found["is_there"]:
             say(datasets.absent(datasets.describe(name), datasets.path(name)))
         return
@@ -22,8 +25,8 @@ def show(name: str | None, is_json: bool) -> None:
             f"{each:<17}{found['rows']:>8,}{found['inputs']:>8}  "
             f"{found['likelihood']:<19}{'yes' if found['is_there'] else 'no'}"
         )
-    lines += ["", f"looked for in {datasets.folder()}; more: natgrad datasets NAME"]
-    give(all_of_them, is_json, "\n".join(lines))
+    lines += ["", f"folder: {datasets.folder()}; more: natgrad datasets NAME"]
+    print_result(all_of_them, is_json, "\n".join(lines))
 
 
 def fetch(name: str, unverified: bool) -> None:
@@ -74,3 +77,18 @@ def _one(found: dict[str, Any]) -> str:
         "file": f"{found['path']} ({'here' if found['is_there'] else 'not there'})",
     }
     return table({name: value for name, value in rows.items() if value})
+
+
+def shuffle(
+    data: str, out: Path, rows_per_group: int, seed: int, force: bool, is_json: bool
+) -> None:
+    """Writes a table in random order, and prints its size."""
+    written = shuffle_files(data, out, rows_per_group, seed, force)
+    size = ", ".join(
+        [
+            counted(written.rows, "row"),
+            counted(written.groups, "row group"),
+            counted(written.files, "file"),
+        ]
+    )
+    print_result({"out": str(out), **written._asdict()}, is_json, f"{size} in {out}")

@@ -1,14 +1,13 @@
-"""What the command line makes of a target and of a table's columns."""
+"""What natgrad makes of a target and of a table's columns."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from natgrad._cli.folder import located
-from natgrad._cli.targets import guess
-from natgrad._cli.training import prepare
+from natgrad._cli.models import located
 from natgrad._config import Run
+from natgrad.data._prepare import guess, prepare
 from natgrad.errors import InputError
 
 
@@ -32,7 +31,7 @@ from natgrad.errors import InputError
 )
 def test_the_likelihood_is_guessed_from_the_target(target, likelihood):
     kind = object if isinstance(target[0], str) else float
-    assert guess(np.array(target, dtype=kind)).likelihood == likelihood
+    assert guess(np.array(target, dtype=kind))[0] == likelihood
 
 
 def test_a_target_that_cannot_be_learned_is_refused():
@@ -43,11 +42,11 @@ def test_a_target_that_cannot_be_learned_is_refused():
         guess(names)
 
 
-def test_an_index_of_pandas_is_no_input(tmp_path, capsys):
+def test_an_index_of_pandas_is_no_input(tmp_path):
     (tmp_path / "t.csv").write_text(",a,y\n0,1.5,2.5\n1,1.25,3.5\n2,1.0,4.75\n")
     prepared = prepare(Run(str(tmp_path / "t.csv"), "y"))
     assert prepared.run.inputs == ("a",)
-    assert "column 1, which has no name, is left out" in capsys.readouterr().err
+    assert "column 1, which has no name, is left out" in prepared.notes[0]
     asked = prepare(Run(str(tmp_path / "t.csv"), "y", inputs=("", "a")))
     assert asked.run.inputs == ("", "a")
 

@@ -1,13 +1,13 @@
-"""Predictions for a lake by two processes, of which one is killed and begun again.
+"""Predictions for a data set by two processes, of which one is killed and begun again.
 
-    python benchmarks/predict_lake.py --folder /some/disk --out benchmarks/results
+    python benchmarks/predict_dataset.py --folder /some/disk --out benchmarks/results
 
-A lake of ten million rows of an id and 8 inputs, in ten files with row groups of
+A data set of ten million rows of an id and 8 inputs, in ten files with row groups of
 50,000, and a model of 100 inducing inputs. Two processes predict it together, each with
 one thread; once it has made a few parts the second is killed by SIGKILL in the middle
 of another, and begun again. Then all ids are counted: each should be there once, in the
-order of the lake. Times are with the starts of the processes, and with what was lost by
-the kill; CPU time is that of the process that was left alone. The memory is the highest
+order of the data set. Times include the starts of the processes, and what the kill
+cost; CPU time is that of the process that was left alone. The memory is the highest
 that the kernel saw of a process.
 """
 
@@ -35,7 +35,7 @@ THREADS |= {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
 COMMAND = [sys.executable, "-c", "from natgrad._cli import main; main()"]
 
 
-def make_lake(folder: Path, rows: int) -> None:
+def make_dataset(folder: Path, rows: int) -> None:
     """Files of equal size; their ids count up through all of them."""
     folder.mkdir()
     each = rows // FILES
@@ -54,7 +54,7 @@ def make_model(folder: Path) -> None:
     table = arrow.table({f"x{k}": x[:, k] for k in range(WIDTH)} | {"y": y})
     parquet.write_table(table, folder / "train.parquet")
     command = f"train {folder}/train.parquet --target y --likelihood gaussian"
-    command += f" --inducing {INDUCING} --max-iter 500 --out {folder}/model"
+    command += f" --num-inducing {INDUCING} --steps 500 --out {folder}/model"
     subprocess.run(
         [*COMMAND, *command.split()],
         env=os.environ | THREADS,
@@ -68,7 +68,7 @@ class Process:
     """One of the two, with what it says and the memory that it had at most."""
 
     def __init__(self, folder: Path, number: int):
-        command = f"predict {folder}/model {folder}/lake --out {folder}/predictions"
+        command = f"predict {folder}/model {folder}/data --out {folder}/predictions"
         place = {"NATGRAD_PROCESS_ID": str(number), "NATGRAD_NUM_PROCESSES": "2"}
         self.process = subprocess.Popen(
             [*COMMAND, *command.split(), "--keep", "id", "--json"],
@@ -136,13 +136,13 @@ def counted(folder: Path, rows: int) -> dict[str, int]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=10_000_000)
-    parser.add_argument("--folder", type=Path, help="Where to make the lake.")
+    parser.add_argument("--folder", type=Path, help="Where to make the data set.")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     rows = arguments.rows
     folder = Path(tempfile.mkdtemp(dir=arguments.folder))
     try:
-        make_lake(folder / "lake", rows)
+        make_dataset(folder / "data", rows)
         make_model(folder)
         began = time.monotonic()
         first, second = (Process(folder, number) for number in (0, 1))
@@ -162,7 +162,7 @@ def main() -> None:
     written, memory = given["rows_written"], max(used.ru_maxrss, used_again.ru_maxrss)
     per_second = written / (used.ru_utime + used.ru_stime)
     lines = [
-        f"`python benchmarks/predict_lake.py --rows {rows}`",
+        f"`python benchmarks/predict_dataset.py --rows {rows}`",
         "",
         f"{rows:,} rows of {WIDTH} inputs, M = {INDUCING}, two processes of one thread "
         f"on {os.cpu_count()} cores; process 1 killed by SIGKILL after {after:.0f} s, "
@@ -185,7 +185,7 @@ def main() -> None:
     ]
     print("\n".join(lines))
     if arguments.out:
-        (arguments.out / "predict_lake.md").write_text("\n".join(lines), "utf-8")
+        (arguments.out / "predict_parquet.md").write_text("\n".join(lines), "utf-8")
     sys.exit(0 if is_exact else 1)
 
 

@@ -1,4 +1,4 @@
-"""What there is to compute with, and whether it computes."""
+"""What is installed, on what machine, and whether it computes correctly."""
 
 import os
 import platform
@@ -41,7 +41,7 @@ TOLERANCE = 1e-10
 
 
 def examine(folder: Path) -> dict[str, Any]:
-    """All that a report of a problem should say."""
+    """All that a bug report should have."""
     free = shutil.disk_usage(folder).free
     return {
         "packages": {name: metadata.version(name) for name in PACKAGES},

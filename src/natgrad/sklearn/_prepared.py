@@ -1,12 +1,14 @@
-"""What is saved with a model, and a test before the first step that it can be."""
+"""The estimator of a prepared run, and whether a file can hold what it will know."""
 
 import json
 from typing import Any
 
 import numpy as np
 
-from natgrad import _container as envelope
-from natgrad._cli.preparing import Prepared
+from natgrad import _container as container, sklearn
+from natgrad._config import Run
+from natgrad._registry import ESTIMATORS, LIKELIHOODS
+from natgrad.data._prepare import Prepared
 from natgrad.errors import InputError
 from natgrad.sklearn import _fields as fields, _files as files
 from natgrad.train._history import History, Record
@@ -19,41 +21,45 @@ REST = 2**16
 """Bytes for what is not known beforehand: the classes of the model, and a message."""
 
 
-def table_metadata(prepared: Prepared) -> dict[str, Any]:
-    """What is saved with a model, so that a table can be read as it was."""
-    return {
-        "schema": prepared.schema.to_dict(),
-        "target": prepared.run.target,
-        "likelihood": prepared.run.likelihood,
-        "rows": prepared.rows,
-    }
+def make_estimator(run: Run, progress: bool = True) -> Any:
+    """The estimator that a run describes; its settings have scikit-learn's names."""
+    is_auto = run.likelihood == "auto"
+    task = "regression" if is_auto else LIKELIHOODS[run.likelihood].task
+    return getattr(sklearn, ESTIMATORS[task])(
+        "auto" if task == "ordinal" else run.likelihood,
+        kernel=run.kernel,
+        n_inducing=run.num_inducing,
+        max_iter=run.steps,
+        minutes=run.minutes,
+        batch_size=run.batch_size,
+        random_state=run.seed,
+        verbose=progress,
+    )
 
 
-def check_can_be_saved(estimator: Any, prepared: Prepared) -> None:
-    """Raises if the file of a model could not hold what will be known of it.
-
-    It leaves the estimator fitted in name only: give one that is not used again.
-    """
+def check_can_be_saved(prepared: Prepared) -> None:
+    """Raises if the file of a model could not hold what will be known of it."""
     _check_arrays(prepared)
-    document = foreseen(estimator, prepared)
+    document = foreseen(prepared)
     size = _size(document)
-    if size > envelope.MAX_JSON:
+    if size > container.MAX_JSON:
         columns = prepared.schema.to_dict()["columns"]
         sizes = {column["name"]: _size(column) for column in columns}
         largest = max(sizes, key=lambda name: sizes[name])
         raise InputError(
             f"the model could not be saved: its columns and classes take {size:,} "
-            f"bytes, and a file holds {envelope.MAX_JSON:,}; leave some out with "
+            f"bytes, and a file holds {container.MAX_JSON:,}; leave some out with "
             f"--inputs, or shorten their values; {largest!r} has {sizes[largest]:,}"
         )
     try:
-        envelope.pack(document, {})
+        container.pack(document, {})
     except InputError as error:
         raise InputError(f"the model could not be saved: {error}") from error
 
 
-def foreseen(estimator: Any, prepared: Prepared) -> dict[str, Any]:
+def foreseen(prepared: Prepared) -> dict[str, Any]:
     """What a file will hold besides arrays, with the longest number for each number."""
+    estimator = make_estimator(prepared.run)
     features = prepared.schema.features
     each = np.full(len(features), LONGEST)
     values = dict.fromkeys(fields.FITTED, LONGEST) | {
@@ -80,27 +86,26 @@ def foreseen(estimator: Any, prepared: Prepared) -> dict[str, Any]:
         if value is not None:
             setattr(estimator, name, value)
     return {
-        "metadata": files.described(estimator, table_metadata(prepared)),
+        "metadata": files.described(estimator, prepared.metadata()),
         "model": REST * "-",
     }
 
 
 def _check_arrays(prepared: Prepared) -> None:
     """Raises if the posterior alone is more than a file may have that is read."""
-    run, latents = prepared.run, 1
-    if run.likelihood == "heteroskedastic":
-        latents = 2
-    elif prepared.classes is not None and run.likelihood in ("softmax", "robust-max"):
-        latents = len(prepared.classes)
-    if run.inducing == "auto":  # which is a few hundred
+    run = prepared.run
+    if run.num_inducing == "auto":  # which is a few hundred
         return
-    inducing = min(int(run.inducing), prepared.rows)
+    latents = 1 if run.likelihood == "auto" else LIKELIHOODS[run.likelihood].latents
+    if latents is None:
+        latents = 1 if prepared.classes is None else len(prepared.classes)
+    inducing = min(int(run.num_inducing), prepared.rows)
     size = 8 * latents * inducing**2
-    if size > envelope.MAX_BYTES:
+    if size > container.MAX_BYTES:
         raise InputError(
             f"the model would be a file of {size:,} bytes or more, and at most "
-            f"{envelope.MAX_BYTES:,} are read; use fewer than {inducing:,} --inducing "
-            "points"
+            f"{container.MAX_BYTES:,} are read; use a --num-inducing below "
+            f"{inducing:,}"
         )
 
 

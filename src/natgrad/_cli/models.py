@@ -1,0 +1,219 @@
+"""A trained model, tables as it reads them, and its predictions as columns."""
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from natgrad import datasets, gp
+from natgrad._cli.folder import MODEL, is_resumable
+from natgrad._container import shown
+from natgrad._printable import naming
+from natgrad._registry import CLASSES
+from natgrad.data import _tables as tables
+from natgrad.data._prepare import as_labels
+from natgrad.data._tables import Schema
+from natgrad.errors import CorruptFileError, InputError
+
+
+BLOCK = 2**12
+"""How many rows are predicted together: few enough to be kept near a processor."""
+
+
+class Opened(NamedTuple):
+    """A trained model, and what was saved with it."""
+
+    estimator: Any
+    schema: Schema
+    target: str
+    likelihood: str
+    rows: int
+    path: Path
+
+    @property
+    def is_classifier(self) -> bool:
+        return self.likelihood in CLASSES
+
+
+class Column:
+    """Targets that know their name, which pictures show."""
+
+    def __init__(self, name: str, values: np.ndarray):
+        self.name, self.values = name, values
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.values, dtype, copy=copy)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+class Rows(NamedTuple):
+    """A table as a model sees it; `is_complete` are the rows that `x` and `y` hold."""
+
+    table: Any
+    x: np.ndarray
+    y: Column | None
+    is_complete: np.ndarray
+
+
+def model_file(path: str | os.PathLike[str]) -> Path:
+    """The file of a model, which is named itself or by the folder it is in."""
+    path = Path(path)
+    if not path.is_dir():
+        if path.exists():
+            return path
+        raise InputError(f"{path} does not exist; it should be what train --out made")
+    if (path / MODEL).is_file():
+        return path / MODEL
+    if is_resumable(path):
+        raise InputError(
+            f"{path} has no model yet, as its training was interrupted; continue with "
+            f"natgrad resume {path}"
+        )
+    raise InputError(f"{path} has no {MODEL}; it should be what train --out made")
+
+
+def open_model(path: str | os.PathLike[str]) -> Opened:
+    from natgrad import sklearn
+
+    file = model_file(path)
+    saved = gp.read_metadata(file).get("user") or {}
+    estimator = sklearn.load(file)
+    try:
+        opened = Opened(
+            estimator,
+            Schema.from_dict(saved["schema"]),
+            saved["target"],
+            saved["likelihood"],
+            saved["rows"],
+            file,
+        )
+    except KeyError as error:
+        raise InputError(
+            f"{file} has no schema of its table ({error}); it was not "
+            "made by natgrad train: use it from Python"
+        ) from error
+    _check_opened(opened)
+    return opened
+
+
+def _check_opened(model: Opened) -> None:
+    """Raises unless what `train` saved with an estimator is about that estimator."""
+    kinds = {"target": str, "likelihood": str, "rows": int}
+    for name, kind in kinds.items():
+        if not isinstance(value := getattr(model, name), kind):
+            raise CorruptFileError(
+                f"{model.path}: its {name} is {shown(value)}; it should be a "
+                f"{kind.__name__}"
+            )
+    inputs, is_classifier = len(model.schema.features), model.is_classifier
+    width = model.estimator.n_features_in_
+    if inputs != width or is_classifier != hasattr(model.estimator, "classes_"):
+        raise CorruptFileError(
+            f"{model.path}: its table has {inputs} inputs and likelihood "
+            f"{shown(model.likelihood)}, and it has a {type(model.estimator).__name__} "
+            f"of {width} inputs"
+        )
+
+
+def located(data: str) -> str:
+    """The file of data that is meant, which may be that of a known data set."""
+    # A folder of that name is that of a model, most likely.
+    if Path(data).is_file() or data not in datasets.names():
+        return data
+    if data == "motorcycle":
+        return str(datasets.path("motorcycle"))
+    if not datasets.path(data).is_file():
+        raise InputError(datasets.absent(datasets.describe(data), datasets.path(data)))
+    return str(datasets.path(data))
+
+
+def absolute(data: str) -> str:
+    """A path that means the same from any folder."""
+    return data if "://" in data else str(Path(data).absolute())
+
+
+def read_rows(model: Opened, data: str, is_target_wanted: bool) -> Rows:
+    """A file of data as a model sees it, without the rows it cannot take."""
+    path = located(data)
+    table = tables.read(path)
+    with naming(path):
+        target = model.target if is_target_wanted else None
+        x, is_complete, y = model.schema.encode(table, target)
+        if is_target_wanted:
+            y = y[is_complete]
+            if model.is_classifier:
+                y = as_labels(y)
+                _check_classes(y, model)
+    if not is_complete.any():
+        raise InputError(f"{path} has no row without a null")
+    column = Column(model.target, y) if is_target_wanted else None
+    return Rows(table, x[is_complete], column, is_complete)
+
+
+def _check_classes(y: np.ndarray, model: Opened) -> None:
+    classes = model.estimator.classes_
+    is_known = np.isin(y, classes)
+    if not is_known.all():
+        raise InputError(
+            f"the target {model.target!r} is {y[(~is_known).argmax()]!s} in row "
+            f"{(~is_known).argmax()}, which is no class of the model; it knows "
+            f"{', '.join(map(str, classes))}"
+        )
+
+
+def predicted(model: Opened, levels: list[float]) -> list[str]:
+    """What the columns of predictions are called."""
+    if model.is_classifier:
+        return ["class", *(f"p({name})" for name in model.estimator.classes_)]
+    return ["mean", "std", *(f"q{level:g}" for level in levels)]
+
+
+def predictions(
+    model: Opened, x: np.ndarray, is_complete: np.ndarray, levels: list[float]
+) -> dict[str, Any]:
+    """Columns of what is predicted for all rows, null for those that are not whole.
+
+    All blocks have one shape, and so one program: a row's prediction is the same bits
+    whatever rows are around it. `x` has the inputs of the rows that are whole.
+    """
+    # Without any, a row of zeros tells the types of the columns.
+    x = x if len(x) else np.zeros((1, x.shape[1]))
+    parts = []
+    for start in range(0, len(x), BLOCK):
+        some = x[start : start + BLOCK]
+        filled = np.pad(some, [(0, BLOCK - len(some)), (0, 0)], mode="edge")
+        parts.append([column[: len(some)] for column in _block(model, filled, levels)])
+    columns = map(np.concatenate, zip(*parts, strict=True))
+    names = predicted(model, levels)
+    pairs = zip(names, columns, strict=True)
+    return {name: _spread(column, is_complete) for name, column in pairs}
+
+
+def _block(model: Opened, x: np.ndarray, levels: list[float]) -> list[np.ndarray]:
+    estimator = model.estimator
+    if model.is_classifier:
+        chances = estimator.predict_proba(x)
+        return [estimator.classes_[chances.argmax(1)], *chances.T]
+    mean, std = estimator.predict(x, return_std=True)
+    if model.likelihood == "gaussian":
+        from scipy.special import ndtri
+
+        return [mean, std, *(mean + std * ndtri(level) for level in levels)]
+    if not levels:
+        return [mean, std]
+    return [mean, std, *estimator.predict(x, quantiles=levels).T]
+
+
+def _spread(column: np.ndarray, is_complete: np.ndarray) -> Any:
+    """A column for all rows, null where there was nothing to predict from."""
+    import pyarrow as arrow
+
+    values = column.astype(object) if column.dtype.kind in "OSUT" else column
+    if is_complete.all():
+        return arrow.array(values)
+    places = np.cumsum(is_complete) - 1
+    indices = arrow.array(places, mask=~is_complete)
+    return arrow.array(values).take(indices)

@@ -1,0 +1,79 @@
+"""A likelihood or kernel with a name has it everywhere, and means the same there."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+import natgrad.sklearn
+from natgrad import _registry as registry
+from natgrad._config import Run
+from natgrad._registry import KERNELS, LIKELIHOODS, Target
+from natgrad.gp._encoding import OWN
+from natgrad.sklearn import _agreement as agreement
+
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+@pytest.fixture(params=LIKELIHOODS.values(), ids=LIKELIHOODS)
+def entry(request):
+    return request.param
+
+
+def test_an_entry_is_what_its_class_is(entry):
+    if entry.task == "ordinal":  # which is made from the classes of a table
+        return
+    made = entry.make(classes=3)
+    assert registry.name_of(made) == entry.name
+    assert made.latents == (entry.latents or 3)
+    if entry.task == "regression":
+        assert made.support == entry.support
+    fields = {field.name for field in dataclasses.fields(made)}
+    assert "link" not in fields or made.link == entry.link
+
+
+def test_a_name_works_in_the_command_the_estimators_files_and_docs(entry):
+    assert Run("a.csv", "y", likelihood=entry.name).likelihood == entry.name
+    estimator = registry.ESTIMATORS[entry.task]
+    assert agreement.LIKELIHOODS[estimator][entry.name] == (entry.load(),)
+    assert f'"{entry.name}"' in getattr(natgrad.sklearn, estimator).__doc__
+    assert OWN[f"likelihoods.{entry.kind}"] is entry.load()
+    assert entry.support in registry.UNITS
+    page = (DOCS / "explanation" / "likelihoods.md").read_text()
+    row = next(line for line in page.splitlines() if f"[`{entry.kind}`]" in line)
+    assert f"`{estimator}(" in row
+    assert f"`{entry.name}`" in (DOCS / "howto" / "cli.md").read_text()
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_has_one_name(name):
+    assert OWN[f"kernels.{KERNELS[name]}"] is registry.kernel(name)
+    assert f'"{name}"' in natgrad.sklearn.GPRegressor.__doc__
+    assert Run("a.csv", "y", kernel=name).kernel == name
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        Target(["a", "b"], True),
+        Target(["a", "b", "c"], True),
+        Target([0.0, 1.0]),
+        Target([0.0, 1.0, 2.0]),
+        Target([3.0, 4.0, 5.0]),
+        Target([float(count) for count in range(20)], mean=9.0, variance=9.0),
+        Target([float(count) for count in range(20)], mean=9.0, variance=90.0),
+    ],
+)
+def test_one_likelihood_is_guessed_unless_the_target_is_real(target):
+    assert len(registry.guesses(target, registry.MANY)) == 1
+    assert not target.is_real
+
+
+def test_noises_are_compared_if_there_are_rows_for_it():
+    assert registry.noises(registry.MANY) == (
+        "gaussian",
+        "student-t",
+        "heteroskedastic",
+    )
+    assert registry.noises(registry.MANY - 1) == ("gaussian",)
