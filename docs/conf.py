@@ -21,6 +21,7 @@ extensions = [
     "sphinx_design",
     "sphinx_copybutton",
     "cells",
+    "layers",
     "pages",
     "offline",
 ]
