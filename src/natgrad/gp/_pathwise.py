@@ -1,7 +1,7 @@
-"""Functions drawn from the posterior, to be called anywhere: pathwise conditioning.
+"""Functions drawn from the posterior, by pathwise conditioning.
 
-A draw of the prior, as a sum of random waves, is moved to a draw of q at the inducing
-inputs by what they know of the rest (Wilson et al. 2020):
+A draw from the prior, a sum of random Fourier features, is updated to agree with a draw
+of q at the inducing inputs (Wilson et al. 2020):
 
     f(x) = φ(x)ᵀw + k(x, Z) K⁻¹ (u − φ(Z)ᵀw),    w ~ N(0, I),  u ~ q.
 """
@@ -36,7 +36,7 @@ Rows = Float[Array, "N D"]
 
 
 class Circles(NamedTuple):
-    """Frequencies of waves in the place of each input on its circle, cos then sin."""
+    """Frequencies in the cos and sin of each input's angle on its circle."""
 
     period: Float[Array, " D"]
     frequency: Float[Array, "2 D F"]
@@ -168,7 +168,7 @@ def _product(kernel: Product, first: Term, second: Term) -> Term:
 
 def _refused(name: str) -> InputError:
     return InputError(
-        f"kernel is or holds {name}, whose draws are no sums of waves; use "
+        f"the kernel is or contains {name}, which has no random Fourier features; use "
         "predictor.sample_latent, which draws at given rows from any kernel"
     )
 
@@ -184,10 +184,10 @@ class Features(eqx.Module):
 
 
 class Paths(eqx.Module):
-    """Functions drawn from the posterior, each the same function wherever it is called.
+    """Functions drawn from the posterior; repeated calls evaluate the same functions.
 
-    Called with any number of rows they give NumPy arrays, [num, ..., N]; `at` is the
-    same for use inside `jax.jit` and `jax.grad`.
+    Call it with any number of rows for a NumPy array, [num, ..., N]. Use `at` inside
+    `jax.jit` and `jax.grad`.
     """
 
     model: SparseGP
@@ -232,7 +232,7 @@ def _at(paths: Paths, x: Array) -> Array:
 def _waves(
     features: tuple[Features, ...], weights: tuple[Array, ...], x: Rows, separate: bool
 ) -> Array:
-    """The draws of the prior, [num, ..., N]."""
+    """The draws from the prior, [num, ..., N]."""
     each = [w @ phi(x).mT for phi, w in zip(features, weights, strict=True)]
     return jnp.stack(each, 1) if separate else each[0]
 
@@ -240,12 +240,12 @@ def _waves(
 def draw_paths(
     source: Predictor | SparseGP, key: PRNGKeyArray, num: int, features: int = 1024
 ) -> Paths:
-    """Draws `num` functions from the posterior of a model, as sums of random waves.
+    """Draws `num` functions from the posterior of a model.
 
-    `features` is the number of frequencies, each with its cos and its sin. They replace
-    covariances of the prior by an average that errs by some σ²/√(2 · features), less
-    where the inducing inputs know the function; that is exact for linear and constant
-    kernels, and no number of paths makes it smaller, since all share the frequencies.
+    `features` is the number of random Fourier frequencies, each with a cos and a sin.
+    They approximate prior covariances with an error of about σ²/√(2 · features), less
+    near the inducing inputs. Linear and constant kernels are exact. More paths do not
+    reduce the error, because all share the frequencies.
     """
     for name, value in {"num": num, "features": features}.items():
         if value < 1:

@@ -75,7 +75,7 @@ def rescaled(kernel: Any, scale: np.ndarray, is_inverse: bool = False) -> Any:
     log_scale = np.log(np.where(is_constant(scale), 1.0, scale))
     distinct = np.unique(log_scale[~is_constant(scale)])
     if not logs.ndim and len(distinct) <= 1:
-        log_scale = distinct.sum()  # shared it stays
+        log_scale = distinct.sum()  # a shared parameter stays shared
     moved = logs + (-power if is_inverse else power) * log_scale
     return eqx.tree_at(lambda tree: getattr(tree, name), kernel, moved)
 
