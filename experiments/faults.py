@@ -279,7 +279,7 @@ def terminated(trial: Trial) -> float:
 
 def full(trial: Trial) -> float:
     """No checkpoint can be written, and the run ends with that."""
-    job = trial.job(file_size=3000)
+    job = trial.job(file_size=1000)
     seconds = trial.broken(job, 240)
     assert "could not be written" in job.said(), job.said()
     return seconds
