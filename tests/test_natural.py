@@ -283,7 +283,7 @@ def test_a_slope_counts_by_its_symmetric_part():
 
 
 def test_a_gradient_that_is_not_finite_stays_so():
-    q = FAMILIES["dirichlet"]["Concentration(Plain)"]
+    q = FAMILIES["dirichlet"]["Concentrations(Plain)"]
     grad = jax.tree.map(lambda x: x.at[0].set(jnp.nan), q)
     assert not jnp.isfinite(flat(natgrad.natural_gradient(q, grad))).all()
     tx, value_fn = natgrad.guarded_ngd(), lambda q: q.entropy()
@@ -367,7 +367,7 @@ NATURAL = {
     "gaussian": "Canonical(Full)",
     "beta": "Concentrations(Plain)",
     "gamma": "ShapeRate(Plain)",
-    "dirichlet": "Concentration(Plain)",
+    "dirichlet": "Concentrations(Plain)",
     "wishart": "RateDof(Full)",
 }
 

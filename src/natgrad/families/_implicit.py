@@ -7,7 +7,7 @@ ever multiplied.
 """
 
 from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,10 @@ from jaxtyping import Array
 from natgrad.families._base import AbstractDistribution, T, inner
 
 
-I = TypeVar("I", bound="AbstractImplicit[Any]")
+if TYPE_CHECKING:
+    I = TypeVar("I", bound="AbstractImplicit[Any]")
+else:
+    I = TypeVar("I")
 
 
 class AbstractImplicit(AbstractDistribution[T]):
@@ -57,8 +60,8 @@ class AbstractImplicit(AbstractDistribution[T]):
         return lax.custom_root(residual, start, solve, tangent_solve)
 
 
-class _Search(NamedTuple, Generic[T]):
-    theta: T
+class _Search(NamedTuple):
+    theta: Any
     steps: Array
     done: Array
 
@@ -77,7 +80,7 @@ def _newton(
     def bound(theta: T) -> Array:
         return log_normalizer(theta) - inner(theta, eta, like)
 
-    def body(search: _Search[T]) -> _Search[T]:
+    def body(search: _Search) -> _Search:
         theta = search.theta
         slope, hessian = jax.linearize(residual, theta)
         direction = _solve(hessian, slope, like)

@@ -200,14 +200,14 @@ class Moments(AbstractGaussian):
         inner = self.cov.inner_slope(grad.cov)
         return lambda size: self._moved(grad.mean, inner, size)
 
-    def trials(self, grad: Any) -> Callable[[Float[Array, ""]], "Trial[Any]"]:
+    def trials(self, grad: Any) -> Callable[[Float[Array, ""]], Trial]:
         if not isinstance(grad, Moments):
             return super().trials(grad)
         inner = self.cov.inner_slope(grad.cov)
         slope = matvec(transposed(self.cov.factor()), grad.mean)  # Fᵀ ∂L/∂m
         trace = 2 * jnp.trace(inner, axis1=-2, axis2=-1)
 
-        def trial(size: Float[Array, ""]) -> Trial[Moments]:
+        def trial(size: Float[Array, ""]) -> Trial:
             # From q, q′ is N(−γ U⁻ᵀ U⁻¹ s, U⁻ᵀ U⁻¹), with U Uᵀ = I + D: no products
             # but with the factor of q are needed for either divergence.
             upper = inverse_upper(eye_like(inner) + 2 * size * inner)

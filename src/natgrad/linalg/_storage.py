@@ -1,7 +1,7 @@
 """Positive definite matrices in coordinates: Full, Sqrt, Log."""
 
 import abc
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -34,7 +34,10 @@ from natgrad.linalg._triangular import (
 )
 
 
-S = TypeVar("S", bound="AbstractPositiveDefinite")
+if TYPE_CHECKING:  # the runtime checker of the tests cannot read this bound
+    S = TypeVar("S", bound="AbstractPositiveDefinite")
+else:
+    S = TypeVar("S")
 
 
 def cholesky(matrix: Matrix) -> Matrix:

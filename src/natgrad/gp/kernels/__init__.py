@@ -4,10 +4,11 @@ from natgrad.gp.kernels._base import (
     AbstractKernel as AbstractKernel,
     AbstractStationary as AbstractStationary,
     Constant as Constant,
+    OnInputs as OnInputs,
     Product as Product,
+    Separate as Separate,
     Sum as Sum,
 )
-from natgrad.gp.kernels._composite import OnInputs as OnInputs, Separate as Separate
 from natgrad.gp.kernels._products import Linear as Linear, Polynomial as Polynomial
 from natgrad.gp.kernels._stationary import (
     RBF as RBF,

@@ -98,13 +98,31 @@ class AbstractNumerical(AbstractLikelihood):
     support = "real"
     """Where y lives: "real", "positive", "unit" or "count"."""
 
-    @abc.abstractmethod
+    nodes = 20
+    """Points of quadrature, if f is a scalar."""
+
+    draws, seed = 128, 0
+    """How many draws, and of which seed, if f is a vector."""
+
+    @property
+    def how(self) -> str:
+        if self.latents is None:
+            return f"Gauss–Hermite, {self.nodes} points"
+        return f"Monte Carlo, {self.draws} common draws"
+
     def rule(self) -> Rule:
         """For training."""
+        return self._rule(self.nodes, self.draws)
 
-    @abc.abstractmethod
     def predictive_rule(self) -> Rule:
         """For prediction."""
+        nodes, draws = PREDICTIVE_NODES, PREDICTIVE_DRAWS
+        return self._rule(max(self.nodes, nodes), max(self.draws, draws))
+
+    def _rule(self, nodes: int, draws: int) -> Rule:
+        if self.latents is None:
+            return gauss_hermite(nodes)
+        return common_draws(draws, self.latents, self.seed)
 
     @property
     def points(self) -> int:
@@ -150,16 +168,6 @@ class AbstractQuadrature(AbstractNumerical):
 
     nodes: int = eqx.field(static=True, default=20, kw_only=True)
 
-    @property
-    def how(self) -> str:
-        return f"Gauss–Hermite, {self.nodes} points"
-
-    def rule(self) -> Rule:
-        return gauss_hermite(self.nodes)
-
-    def predictive_rule(self) -> Rule:
-        return gauss_hermite(max(self.nodes, PREDICTIVE_NODES))
-
 
 class AbstractMonteCarlo(AbstractNumerical):
     """A likelihood of several latent functions, averaged over common random numbers.
@@ -175,17 +183,6 @@ class AbstractMonteCarlo(AbstractNumerical):
     @abc.abstractmethod
     def latents(self) -> int:
         """How many latent functions it sees."""
-
-    @property
-    def how(self) -> str:
-        return f"Monte Carlo, {self.draws} common draws"
-
-    def rule(self) -> Rule:
-        return common_draws(self.draws, self.latents, self.seed)
-
-    def predictive_rule(self) -> Rule:
-        draws = max(self.draws, PREDICTIVE_DRAWS)
-        return common_draws(draws, self.latents, self.seed)
 
 
 def expectation(

@@ -9,15 +9,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
-from natgrad._quadrature import common_draws, gauss_hermite
 from natgrad.errors import InputError
 from natgrad.gp.likelihoods import _search as search
 from natgrad.gp.likelihoods._base import (
-    PREDICTIVE_DRAWS,
-    PREDICTIVE_NODES,
     AbstractNumerical,
     Latent,
-    Rule,
     Scalar,
     Target,
 )
@@ -65,23 +61,6 @@ class FromDistribution(AbstractNumerical):
     @property
     def latents(self) -> int | None:
         return self._latents
-
-    @property
-    def how(self) -> str:
-        if self.latents is None:
-            return f"Gauss–Hermite, {self.nodes} points"
-        return f"Monte Carlo, {self.draws} common draws"
-
-    def rule(self) -> Rule:
-        if self.latents is None:
-            return gauss_hermite(self.nodes)
-        return common_draws(self.draws, self.latents, self.seed)
-
-    def predictive_rule(self) -> Rule:
-        if self.latents is None:
-            return gauss_hermite(max(self.nodes, PREDICTIVE_NODES))
-        draws = max(self.draws, PREDICTIVE_DRAWS)
-        return common_draws(draws, self.latents, self.seed)
 
     def log_prob(self, f: Latent, y: Target) -> Scalar:
         return self.link(f).log_prob(y)
