@@ -329,9 +329,7 @@ def test_where_predictions_may_go(dataset, tmp_path, made, models):
         "p.parquet": "DATA is a data set; its predictions are many files",
         "-": "DATA is a data set",
         "s3://bucket/p": "it should be a folder that is mounted here",
-        str(
-            dataset / "p"
-        ): "in the folder .*, which is DATA; predictions should",
+        str(dataset / "p"): "in the folder .*, which is DATA; predictions should",
         str(dataset / "a.parquet/"): "DATA is a data set",
         __file__: "which is a file; it should be a folder",
     }.items():

@@ -13,7 +13,7 @@ from natgrad._cli.common import print_result, say
 from natgrad._cli.folder import CHECKPOINT, HISTORY, MODEL
 from natgrad._cli.models import absolute, located
 from natgrad._config import Run
-from natgrad._registry import LIKELIHOODS, MANY, name_of, noises
+from natgrad._registry import LIKELIHOODS, MANY, guesses, name_of
 from natgrad.data._columns import counted
 from natgrad.data._dataset import is_dataset
 from natgrad.data._prepare import Prepared, Stream, prepare
@@ -168,7 +168,7 @@ def _noise_with(shapes: dict[str, Any]) -> str:
         for field in dataclasses.fields(LIKELIHOODS[name].load())
         if not field.metadata.get("static", False)
     ]
-    return next(name for name in noises(MANY) if learned(name) == found)
+    return next(name for name in guesses("real", MANY) if learned(name) == found)
 
 
 def _described(estimator: Any, metadata: dict[str, Any], out: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import numpy as np
 from natgrad import distributed
 from natgrad._config import Run
 from natgrad._printable import naming
-from natgrad._registry import CLASSES, Target, guesses, names
+from natgrad._registry import CLASSES, guesses, kind_of, names
 from natgrad.data import _tables as tables
 from natgrad.data._columns import require
 from natgrad.data._dataset import ParquetDataset, is_dataset
@@ -83,6 +83,8 @@ class _Found(NamedTuple):
 
 def prepare(run: Run, scan: tuple[bytes, ...] = ()) -> Prepared:
     """Reads the data of a run, and makes the choices that it leaves open."""
+    import pyarrow as arrow
+
     notes: list[str] = []
     is_disk = is_dataset(run.data)
     found = _scanned(run, scan, notes) if is_disk else _read(run, notes)
@@ -99,7 +101,8 @@ def prepare(run: Run, scan: tuple[bytes, ...] = ()) -> Prepared:
     )
     if not is_disk:
         y = found.y if classes is None else as_labels(found.y)
-        x = _framed(found.source, found.schema)
+        columns, features = np.ascontiguousarray(found.source.T), found.schema.features
+        x = arrow.table([*columns], names=features)  # estimators keep the names
         return Prepared(run, found.schema, found.rows, x, y, classes, (*notes,))
     dataset, summary, scan = found.source
     run = _batched(run, len(dataset))
@@ -136,23 +139,23 @@ def guess(y: np.ndarray) -> tuple[str, str]:
             f"the target has {len(values):,} different strings, such as {values[0]!r}; "
             f"a classifier takes up to {MAX_VALUES} classes: is it the right column?"
         )
-    moments = {} if is_text else {"mean": float(y.mean()), "variance": float(y.var())}
-    target = Target(values.tolist(), is_text, **moments)
-    likelihoods = guesses(target, len(y))
+    moments = (0.0, 0.0) if is_text else (float(y.mean()), float(y.var()))
+    kind = kind_of(values.tolist(), *moments)
+    likelihoods = guesses(kind, len(y))
     if likelihoods[1:]:
         compared = f"{', '.join(likelihoods[:-1])} or {likelihoods[-1]}"
         return "auto", f"the target is real; its noise may be {compared}"
-    return likelihoods[0], f"the target {_described(target, values)}"
+    return likelihoods[0], f"the target {_described(kind, values)}"
 
 
-def _described(target: Target, values: np.ndarray) -> str:
-    if target.is_real:
+def _described(kind: str, values: np.ndarray) -> str:
+    if kind == "real":
         return "is real"
-    if target.is_count:
-        more = ", and its variance is above its mean" * target.is_overdispersed
+    if kind in ("count", "overdispersed"):
+        more = ", and its variance is above its mean" if kind != "count" else ""
         return f"counts from {values[0]:g} to {values[-1]:g}{more}"
     shown = [str(value) for value in as_labels(values)]
-    what = "grades" if target.is_ordinal else "classes"
+    what = "grades" if kind == "ordinal" else "classes"
     more = ", ..." if shown[6:] else ""
     return f"has {len(shown)} {what}: {', '.join(shown[:6])}{more}"
 
@@ -247,10 +250,3 @@ def _batched(run: Run, groups: int) -> Run:
         step = math.lcm(shards, jax.device_count())
         size = -(-BATCH // step) * step
     return dataclasses.replace(run, shards=shards, batch_size=size)
-
-
-def _framed(x: np.ndarray, schema: Schema) -> Any:
-    """A matrix with names for its columns, which estimators keep."""
-    import pyarrow as arrow
-
-    return arrow.table([*np.ascontiguousarray(x.T)], names=schema.features)
