@@ -1,4 +1,4 @@
-"""The table of layers: read from the import contract and from the modules' docstrings."""
+"""The table of layers, read from the import contract and the docstrings of modules."""
 
 import ast
 import tomllib
@@ -51,7 +51,9 @@ def layers() -> list[list[str]]:
 def files(module: str) -> Iterator[Path]:
     """The file of a module, or those of a package."""
     stem = SOURCE.joinpath(*module.split("."))
-    yield from sorted(stem.rglob("*.py")) if stem.is_dir() else [stem.with_suffix(".py")]
+    yield from (
+        sorted(stem.rglob("*.py")) if stem.is_dir() else [stem.with_suffix(".py")]
+    )
 
 
 def opening(path: Path) -> str:

@@ -48,7 +48,7 @@ class Run:
 
     def __post_init__(self) -> None:
         _check_choice("likelihood", self.likelihood, ("auto", *LIKELIHOODS))
-        _check_choice("kernel", self.kernel, (*KERNELS,))
+        _check_choice("kernel", self.kernel, KERNELS)
         _check_choice("nulls", self.nulls, NULLS)
         for name in NUMBERS:
             value = getattr(self, name)
@@ -149,18 +149,20 @@ def _toml(value: Any) -> str:
 
 def _check_known(what: str, name: str, known: Any) -> None:
     if name not in known:
-        close = difflib.get_close_matches(name, known, 1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise InputError(f"there is no {what} {name!r}, but {', '.join(known)}{hint}")
+        raise InputError(f"there is no {what} {name!r}, but {_nearest(name, known)}")
 
 
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+def _check_choice(name: str, value: str, choices: Any) -> None:
     if value not in choices:
-        close = difflib.get_close_matches(value, choices, 1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
         raise InputError(
-            f"{name} is {value!r}; it should be one of {', '.join(choices)}{hint}"
+            f"{name} is {value!r}; it should be one of {_nearest(value, choices)}"
         )
+
+
+def _nearest(name: str, known: Any) -> str:
+    """All names that are known, and the one that may be meant."""
+    close = difflib.get_close_matches(name, known, 1)
+    return ", ".join(known) + (f"; did you mean {close[0]!r}?" if close else "")
 
 
 def _expected(name: str) -> str:

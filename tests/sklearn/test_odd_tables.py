@@ -12,8 +12,9 @@ import pandas as pd
 import pytest
 
 from natgrad.data import Parquet, scan
+from natgrad.data._prepare import Stream
 from natgrad.errors import InputWarning
-from natgrad.sklearn import GPRegressor, _streaming as streaming, load
+from natgrad.sklearn import GPRegressor, load
 
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -102,7 +103,7 @@ def test_a_constant_column_on_disk_has_no_effect(tmp_path):
     frame.to_parquet(tmp_path / "rows.parquet")
     rows = Parquet(tmp_path / "rows.parquet", "y", batch_size=16, shards=1)
     model = GPRegressor("gaussian", n_inducing=8, max_iter=3, verbose=False)
-    streaming.fit(model, rows, scan(tmp_path / "rows.parquet", "y"), None)
+    model._fit(Stream(rows, scan(tmp_path / "rows.parquet", "y")), None)
     inputs = frame.drop(columns="y")
     moved = model.predict(inputs.assign(fixed=7.0))
     np.testing.assert_array_equal(moved, model.predict(inputs))

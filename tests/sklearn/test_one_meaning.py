@@ -74,7 +74,7 @@ def test_a_likelihood_means_the_same_however_it_is_given(name, tmp_path):
     given = kind(make(), verbose=False, **SHORT).fit(X, y)
     given.save(tmp_path / "given")
     path = written(tmp_path / "table.parquet", X, y)
-    run = Run(path, "y", likelihood=name, inducing=16, max_iter=4)
+    run = Run(path, "y", likelihood=name, num_inducing=16, steps=4)
     assert train(run, tmp_path / "out", *[False] * 3) == 0
     for model in (
         given,

@@ -298,11 +298,11 @@ def datasets(name: str | None, fetch: bool, unverified: bool, is_json: bool) -> 
     if fetch and name is None:
         raise click.UsageError("NAME is missing: which data set is to be fetched?")
 
-    from natgrad._cli import datasets
+    from natgrad._cli import data
 
     if fetch and name is not None:
-        datasets.fetch(name, unverified)
-    datasets.show(name, is_json)
+        data.fetch(name, unverified)
+    data.show(name, is_json)
 
 
 @cli.command()
@@ -330,7 +330,7 @@ def shuffle(
     appears once it is complete. natgrad trains on a few row groups at a time if a table
     is too large for memory, so each should be a random sample of all rows.
     """
-    from natgrad._cli.datasets import shuffle
+    from natgrad._cli.data import shuffle
 
     shuffle(data, out, rows_per_group, seed, force, is_json)
 
@@ -340,10 +340,10 @@ def shuffle(
 @_with_debug
 def doctor(is_json: bool) -> int:
     """Print what is installed, and test it for some seconds."""
-    from natgrad._cli import doctor
+    from natgrad._cli import environment
 
-    found = doctor.examine(Path.cwd())
-    common.print_result(found, is_json, doctor.as_text(found))
+    found = environment.examine(Path.cwd())
+    common.print_result(found, is_json, environment.as_text(found))
     return 0 if found["self_test"]["passed"] else 1
 
 

@@ -75,7 +75,7 @@ def info(model: str, is_json: bool) -> None:
             "target": f"{opened.target} ({opened.likelihood})",
             "inputs": _wrapped(map(_shown_column, schema.columns)),
             "nulls": schema.nulls,
-            **({"with": ", ".join(files)} if files else {}),
+            **({"also here": ", ".join(files)} if files else {}),
         }
     )
     if values["is_resumable"]:

@@ -164,9 +164,10 @@ def begin(prepared: Prepared, out: Path) -> None:
     if distributed.place().process:
         return
     place, text = working(out), config.dumps(prepared.run)
-    if _is_begun(place, text):
-        say_from_where(place)
-        return
+    with contextlib.suppress(InputError):
+        if _state(place) == BEGUN and config.dumps(config.read(place / RUN)) == text:
+            say_from_where(place)
+            return
     place = out / REPLACEMENT if is_taken(out) else out
     try:
         if place != out:
@@ -205,14 +206,6 @@ def continued(place: Path, out: Path) -> None:
 def say_from_where(place: Path) -> None:
     steps = steps_in(place / CHECKPOINT)
     say(f"continuing from step {max(steps):,}" if steps else "beginning again")
-
-
-def _is_begun(place: Path, text: str) -> bool:
-    if _state(place) != BEGUN:
-        return False
-    with contextlib.suppress(InputError):
-        return config.dumps(config.read(place / RUN)) == text
-    return False
 
 
 @contextlib.contextmanager

@@ -158,12 +158,16 @@ def padded(batch: Batch) -> Batch:
 
     Or up to one more of `FILLED`, where a power of two would be much more work.
     """
-    x, y, weight = map(np.asarray, _weighted(batch))
-    size = len(y)
+    size = len(batch.y)
     short = max(16, 2 ** int(np.ceil(np.log2(size)))) - size
-    short = short if size <= 4 * FILLED else -size % FILLED
-    # A row that is there is repeated: a likelihood may be infinite at 0.
-    fill = lambda column: np.concatenate([column, column[:1].repeat(short, axis=0)])
+    return _longer(batch, short if size <= 4 * FILLED else -size % FILLED, 0)
+
+
+def _longer(batch: Batch, short: int, row: int) -> Batch:
+    """A batch with `short` more rows of weight 0, which repeat one of its own."""
+    x, y, weight = map(np.asarray, _weighted(batch))
+    # Not of zeros: a likelihood may be infinite at 0.
+    fill = lambda column: np.concatenate([column, column[[row]].repeat(short, axis=0)])
     return Batch(fill(x), fill(y), np.append(weight, np.zeros(short, weight.dtype)))
 
 
@@ -238,13 +242,7 @@ class IterableBatches:
                 stacklevel=2,
             )
             return None
-        # A row that is there is repeated: a likelihood may be infinite at 0.
-        fill = lambda leaf: np.concatenate(
-            [leaf, np.repeat(leaf[-1:], rows - size, axis=0)]
-        )
-        x, y, weight = map(fill, _weighted(batch))
-        weight[size:] = 0
-        return Batch(x, y, weight)
+        return _longer(batch, rows - size, -1)
 
 
 def as_batch(data: Any) -> Any:

@@ -182,6 +182,15 @@ def is_date(text: str) -> bool:
     return DATE.match(text) is not None
 
 
+def is_number(text: str) -> bool:
+    """Whether a text is a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def counted(count: int | np.integer, noun: str) -> str:
     """1 null, 2 nulls."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from natgrad.data._columns import dates, is_text, subject
+from natgrad.data._columns import dates, is_number, is_text, subject
 from natgrad.errors import InputError
 
 
@@ -85,11 +85,7 @@ def _is_wrong(value: Any) -> bool:
     """Whether an object is a text that is no number, or a date that is not missing."""
     if not isinstance(value, str):
         return _is_time(value) and value == value
-    try:
-        float(value)
-    except ValueError:
-        return True
-    return False
+    return not is_number(value)
 
 
 def _is_time(value: Any) -> bool:

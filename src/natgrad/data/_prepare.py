@@ -15,7 +15,7 @@ import numpy as np
 from natgrad import distributed
 from natgrad._config import Run
 from natgrad._printable import naming
-from natgrad._registry import CLASSES, Target, guesses, names
+from natgrad._registry import CLASSES, guesses, kind_of, names
 from natgrad.data import _tables as tables
 from natgrad.data._columns import require
 from natgrad.data._dataset import ParquetDataset, is_dataset
@@ -66,54 +66,18 @@ class Prepared(NamedTuple):
         }
 
 
-class _Found(NamedTuple):
-    """What is in a table in memory or on disk.
-
-    `y` are all its targets, or a sample; `values` have each different one, if known.
-    """
-
-    schema: Schema
-    rows: int
-    total: int
-    y: np.ndarray
-    values: np.ndarray | None
-    sha256: str
-    source: Any
-
-
 def prepare(run: Run, scan: tuple[bytes, ...] = ()) -> Prepared:
     """Reads the data of a run, and makes the choices that it leaves open."""
     notes: list[str] = []
     is_disk = is_dataset(run.data)
-    found = _scanned(run, scan, notes) if is_disk else _read(run, notes)
-    if dropped := found.total - found.rows:
-        notes.append(f"dropped {dropped:,} of {found.total:,} rows: they have a null")
+    prepared, y, values = _scanned(run, scan, notes) if is_disk else _read(run, notes)
     with naming(run.data):
-        likelihood = _likelihood(run, found.y, notes)
-        classes = _classes(run, found) if likelihood in CLASSES else None
-    run = dataclasses.replace(
-        run,
-        inputs=tuple(found.schema.names),
-        likelihood=likelihood,
-        sha256=found.sha256,
-    )
-    if not is_disk:
-        y = found.y if classes is None else as_labels(found.y)
-        x = _framed(found.source, found.schema)
-        return Prepared(run, found.schema, found.rows, x, y, classes, (*notes,))
-    dataset, summary, scan = found.source
-    run = _batched(run, len(dataset))
-    batches = Parquet(
-        dataset,
-        run.target,
-        batch_size=int(run.batch_size),
-        seed=run.seed,
-        schema=summary.schema,
-        shards=run.shards or 1,
-        num_complete=summary.num_complete,
-    )
-    x = Stream(batches, summary)
-    return Prepared(run, found.schema, found.rows, x, None, classes, (*notes,), scan)
+        likelihood = _likelihood(run, y, notes)
+        classes = _classes(run, values) if likelihood in CLASSES else None
+    if classes is not None and not is_disk:
+        prepared = prepared._replace(y=as_labels(y))
+    run = dataclasses.replace(prepared.run, likelihood=likelihood)
+    return prepared._replace(run=run, classes=classes, notes=(*notes,))
 
 
 def as_labels(y: np.ndarray) -> np.ndarray:
@@ -136,23 +100,23 @@ def guess(y: np.ndarray) -> tuple[str, str]:
             f"the target has {len(values):,} different strings, such as {values[0]!r}; "
             f"a classifier takes up to {MAX_VALUES} classes: is it the right column?"
         )
-    moments = {} if is_text else {"mean": float(y.mean()), "variance": float(y.var())}
-    target = Target(values.tolist(), is_text, **moments)
-    likelihoods = guesses(target, len(y))
+    moments = (0.0, 0.0) if is_text else (float(y.mean()), float(y.var()))
+    kind = kind_of(values.tolist(), *moments)
+    likelihoods = guesses(kind, len(y))
     if likelihoods[1:]:
         compared = f"{', '.join(likelihoods[:-1])} or {likelihoods[-1]}"
         return "auto", f"the target is real; its noise may be {compared}"
-    return likelihoods[0], f"the target {_described(target, values)}"
+    return likelihoods[0], f"the target {_described(kind, values)}"
 
 
-def _described(target: Target, values: np.ndarray) -> str:
-    if target.is_real:
+def _described(kind: str, values: np.ndarray) -> str:
+    if kind == "real":
         return "is real"
-    if target.is_count:
-        more = ", and its variance is above its mean" * target.is_overdispersed
+    if kind in ("count", "overdispersed"):
+        more = ", and its variance is above its mean" if kind != "count" else ""
         return f"counts from {values[0]:g} to {values[-1]:g}{more}"
     shown = [str(value) for value in as_labels(values)]
-    what = "grades" if target.is_ordinal else "classes"
+    what = "grades" if kind == "ordinal" else "classes"
     more = ", ..." if shown[6:] else ""
     return f"has {len(shown)} {what}: {', '.join(shown[:6])}{more}"
 
@@ -175,13 +139,13 @@ def _likelihood(run: Run, y: np.ndarray, notes: list[str]) -> str:
     return likelihood
 
 
-def _classes(run: Run, found: _Found) -> np.ndarray:
-    if found.values is None:
+def _classes(run: Run, values: np.ndarray | None) -> np.ndarray:
+    if values is None:
         raise InputError(
             f"the target {run.target!r} has more than {MAX_VALUES} different numbers; "
             "a classifier takes fewer classes"
         )
-    return as_labels(np.unique(found.values))
+    return as_labels(np.unique(values))
 
 
 def _inputs(run: Run, columns: list[str], notes: list[str]) -> list[str]:
@@ -196,8 +160,14 @@ def _inputs(run: Run, columns: list[str], notes: list[str]) -> list[str]:
     return [name for name in columns if name not in {run.target, *INDICES}]
 
 
-def _read(run: Run, notes: list[str]) -> _Found:
+Read = tuple[Prepared, np.ndarray, np.ndarray | None]
+"""Data, with all targets or a sample of them, and their different values if known."""
+
+
+def _read(run: Run, notes: list[str]) -> Read:
     """Reads a table that fits in memory."""
+    import pyarrow as arrow
+
     columns = None if run.inputs is None else [*run.inputs, run.target]
     table = tables.read(run.data, columns)
     with naming(run.data):
@@ -206,51 +176,64 @@ def _read(run: Run, notes: list[str]) -> _Found:
         x, is_complete, y = schema.encode(table, run.target)
         if not is_complete.any():
             raise InputError("there is no row without a null")
+    x, y = np.ascontiguousarray(x[is_complete].T), y[is_complete]
+    _note_dropped(len(y), len(table), notes)
     with Path(run.data).open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    y = y[is_complete]
-    return _Found(schema, len(y), len(x), y, y, digest, x[is_complete])
+    run = dataclasses.replace(run, inputs=tuple(inputs), sha256=digest)
+    named = arrow.table([*x], names=schema.features)
+    return Prepared(run, schema, len(y), named, y), y, y
 
 
-def _scanned(run: Run, scan: tuple[bytes, ...], notes: list[str]) -> _Found:
+def _scanned(run: Run, scan: tuple[bytes, ...], notes: list[str]) -> Read:
     """Reads a data set on disk once, unless `scan` has what that would find."""
     dataset = ParquetDataset(run.data)
     inputs = _inputs(run, dataset.names, notes)
     if not scan:
-        here = distributed.place()._asdict()
-        options = {"nulls": run.nulls, "seed": run.seed, **here}
+        options = {"nulls": run.nulls, "seed": run.seed}
+        options |= distributed.place()._asdict()
         part = scan_part(dataset, run.target, inputs, **options)
         scan = tuple(distributed.exchange(part.to_bytes()))
-    summary = merge([Part.from_bytes(part) for part in scan])
-    return _Found(
-        summary.schema,
-        summary.num_complete,
-        summary.num_rows,
-        summary.sample_y,
-        None if summary.values is None else np.array(summary.values),
-        dataset.fingerprint(),
-        (dataset, summary, scan),
+    found = merge([Part.from_bytes(part) for part in scan])
+    _note_dropped(found.num_complete, found.num_rows, notes)
+    shards, batch_size = _sizes(run, len(dataset))
+    run = dataclasses.replace(
+        run,
+        inputs=tuple(inputs),
+        sha256=dataset.fingerprint(),
+        shards=shards,
+        batch_size=batch_size,
     )
+    batches = Parquet(
+        dataset,
+        run.target,
+        batch_size=batch_size,
+        seed=run.seed,
+        schema=found.schema,
+        shards=shards,
+        num_complete=found.num_complete,
+    )
+    stream, rows = Stream(batches, found), found.num_complete
+    values = None if found.values is None else np.array(found.values)
+    prepared = Prepared(run, found.schema, rows, stream, scan=scan)
+    return prepared, found.sample_y, values
 
 
-def _batched(run: Run, groups: int) -> Run:
-    """A run with equal batches for all shards, processes and devices."""
+def _note_dropped(rows: int, total: int, notes: list[str]) -> None:
+    if rows < total:
+        notes.append(f"dropped {total - rows:,} of {total:,} rows: they have a null")
+
+
+def _sizes(run: Run, groups: int) -> tuple[int, int]:
+    """Shards and rows of a batch, in equal parts for all processes and devices."""
     import jax
 
-    processes = distributed.place().processes
-    shards, size = run.shards, run.batch_size
+    processes, shards = distributed.place().processes, run.shards
     if shards is None:
         # As many as the processes have equally many of, if there are row groups for it.
         most = min(max(SHARDS, processes), groups)
         shards = max(processes, most // processes * processes)
-    if isinstance(size, str):
-        step = math.lcm(shards, jax.device_count())
-        size = -(-BATCH // step) * step
-    return dataclasses.replace(run, shards=shards, batch_size=size)
-
-
-def _framed(x: np.ndarray, schema: Schema) -> Any:
-    """A matrix with names for its columns, which estimators keep."""
-    import pyarrow as arrow
-
-    return arrow.table([*np.ascontiguousarray(x.T)], names=schema.features)
+    if not isinstance(run.batch_size, str):
+        return shards, run.batch_size
+    step = math.lcm(shards, jax.device_count())
+    return shards, -(-BATCH // step) * step

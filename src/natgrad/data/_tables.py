@@ -19,6 +19,7 @@ from natgrad.data._columns import (
     dates,
     is_category,
     is_date,
+    is_number,
     is_text as is_text,
     listed,
     numbers as numbers,
@@ -285,7 +286,7 @@ def _read_csv(path: Path, columns: Sequence[str] | None) -> Any:
     parse = csv.ParseOptions(delimiter=separator, newlines_in_values=True)
     table = csv.read_csv(path, lines, parse, convert)
     names = [name.strip() for name in table.column_names]
-    if all(_is_number(name) for name in names):
+    if all(map(is_number, names)):
         raise InputError(
             f"the first line is {listed(names)}, which are numbers; it should name "
             "the columns"
@@ -295,11 +296,3 @@ def _read_csv(path: Path, columns: Sequence[str] | None) -> Any:
         return table
     require(names, columns)
     return table.select(list(columns))
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -29,17 +29,17 @@ from natgrad.gp._online import update
 from natgrad.sklearn import (
     _export as export,
     _files as files,
-    _streaming as streaming,
     _summary as summary,
     _training as training,
 )
 from natgrad.sklearn._kernels import is_convertible
-from natgrad.sklearn._rows import counted, weighted
 from natgrad.sklearn._targets import (
     Targets,
     centre_and_deviation,
+    counted,
     input_scales,
     is_constant,
+    weighted,
 )
 from natgrad.train._history import History
 from natgrad.train._loop import CONVERGED
@@ -130,7 +130,7 @@ class BaseGP(BaseEstimator):
     ) -> Any:
         """As `fit`, of rows in memory or on disk; `options` are those of `gp.fit`."""
         if isinstance(X, Stream):
-            streaming.fit(self, X, classes, **options)
+            training.train_stream(self, X, classes, **options)
             return self
         began = time.monotonic()
         self._check_parameters()

@@ -39,7 +39,7 @@ def _kinds(*names: str) -> tuple[type, ...]:
 _CLASSES = {name: _kinds(name) for name in registry.names("classification")}
 LIKELIHOODS: dict[str, dict[str, tuple[type, ...]]] = {
     "GPRegressor": {name: _kinds(name) for name in registry.names("regression")}
-    | {"auto": _kinds(*registry.noises(registry.MANY))},
+    | {"auto": _kinds(*registry.guesses("real", registry.MANY))},
     "GPClassifier": _CLASSES | {"auto": _kinds("bernoulli", "softmax")},
     "GPOrdinal": _CLASSES | dict.fromkeys(("auto", "ordinal"), _kinds("ordinal")),
 }

@@ -8,7 +8,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import column_or_1d
 
-from natgrad._registry import noises
+from natgrad._registry import guesses
 from natgrad.errors import InputError
 from natgrad.sklearn._base import BaseGP, in_double
 from natgrad.sklearn._targets import Targets, regression
@@ -76,7 +76,8 @@ class GPRegressor(RegressorMixin, BaseGP):
 
     def _candidates(self, y: np.ndarray, weight: np.ndarray) -> list[Targets]:
         if isinstance(self.likelihood, str) and self.likelihood == "auto":
-            return [regression(noise, y, weight) for noise in noises(len(y))]
+            noises = guesses("real", len(y))
+            return [regression(noise, y, weight) for noise in noises]
         return super()._candidates(y, weight)
 
     def _numbers(self, y: Any) -> np.ndarray:

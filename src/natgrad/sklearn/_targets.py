@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
+from sklearn.utils.validation import _check_sample_weight
 
 from natgrad._registry import LIKELIHOODS, names
 from natgrad.errors import InputError
@@ -167,3 +168,23 @@ def ordinal(labels: np.ndarray, weight: np.ndarray, classes: int) -> Targets:
     edges += 1e-3 * np.arange(len(edges))  # apart, where a class has no row
     learned = likelihoods.LearnedEdges(edges)
     return Targets(likelihoods.Ordinal(learned, math.sqrt(0.5)))
+
+
+def weighted(
+    x: np.ndarray, y: np.ndarray, sample_weight: Any
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The rows that count, and how much."""
+    weight = _check_sample_weight(
+        sample_weight, x, dtype=float, ensure_non_negative=True
+    )
+    return x[weight > 0], y[weight > 0], weight[weight > 0]
+
+
+def counted(
+    x: np.ndarray, y: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows that repeat, once, with their weights added."""
+    rows = np.column_stack([x, y]) + 0.0  # zeros of both signs are equal
+    distinct, places = np.unique(rows, axis=0, return_inverse=True)
+    weight = np.bincount(places.reshape(-1), weights=weight, minlength=len(distinct))
+    return distinct[:, :-1], distinct[:, -1], weight

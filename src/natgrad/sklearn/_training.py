@@ -21,6 +21,7 @@ from natgrad._registry import MANY
 from natgrad._runtime.compiler import SHORT_RUN
 from natgrad.data._batch import Batch
 from natgrad.data._batches import Arrays, Sample, padded
+from natgrad.data._prepare import Stream
 from natgrad.errors import InputWarning
 from natgrad.gp import exact, kernels
 from natgrad.gp._fit import BATCH, default_rule, fits_at_once
@@ -31,7 +32,7 @@ from natgrad.gp.inducing import MOST, ROWS_EACH
 from natgrad.gp.likelihoods import Gaussian
 from natgrad.gp.means import Zero
 from natgrad.sklearn._kernels import initial_kernels
-from natgrad.sklearn._targets import Targets
+from natgrad.sklearn._targets import ROUNDED, Targets
 from natgrad.train._history import History
 from natgrad.train._loop import STEPS, Fitted, run
 from natgrad.train._progress import print_record
@@ -81,7 +82,38 @@ def trained(
     return train(estimator, model, rows, seed, minutes=minutes, **options)
 
 
-def begun(
+def train_stream(estimator: Any, data: Stream, classes: Any, **options: Any) -> None:
+    """As the estimator's own `fit`, which has all rows in memory.
+
+    A sample sets the units of the targets, and where likelihood and inducing inputs
+    start.
+    """
+    began, (batches, found) = time.monotonic(), data
+    estimator._check_parameters()
+    names = batches.schema.features
+    estimator.n_features_in_ = len(names)
+    estimator.feature_names_in_ = np.array(names, dtype=object)
+    estimator._learn_classes(found.sample_y, classes)
+    y = estimator._numbers(found.sample_y)
+    is_rounding = found.deviation <= ROUNDED * np.abs(found.mean)
+    deviation = np.where(is_rounding, 0.0, found.deviation)
+    candidates, sample, seed = estimator._scale(
+        found.mean, deviation, found.sample_x, y, np.ones(len(y))
+    )
+
+    def encode(y: np.ndarray) -> np.ndarray:
+        return estimator._standard(estimator._numbers(y.reshape(-1))).reshape(y.shape)
+
+    rows = batches.scaled(estimator.x_mean_, estimator.x_scale_, encode)
+    total = found.num_complete
+    model, fitted = initial_model(estimator, sample, candidates, seed, total)
+    if fitted is None:
+        options["minutes"] = minutes_left(estimator, began)
+        fitted = train(estimator, model, rows, seed, **options)
+    estimator._keep(fitted, rows.num_data, time.monotonic() - began)
+
+
+def initial_model(
     estimator: Any, sample: Batch, candidates: list[Targets], seed: int, total: int
 ) -> tuple[gp.SparseGP, Fitted | None]:
     """A model to train on `total` rows that are on disk, found by a sample of them.
