@@ -129,12 +129,16 @@ def families() -> dict[str, dict]:
     templates["wishart"]["ScaleDof(Sqrt, turned)"] = wishart.ScaleDof(
         linalg.Sqrt(jnp.diag(turned)), positive.Log(zero)
     )
+    # One program, not one for each operation; lists, as it would sort a dictionary.
+    found = jax.jit(
+        lambda: [
+            [each.at_natural(base[family].natural()) for each in coordinates.values()]
+            for family, coordinates in templates.items()
+        ]
+    )()
     return {
-        family: {
-            name: template.at_natural(base[family].natural())
-            for name, template in coordinates.items()
-        }
-        for family, coordinates in templates.items()
+        family: dict(zip(templates[family], members, strict=True))
+        for family, members in zip(templates, found, strict=True)
     }
 
 
