@@ -28,6 +28,20 @@ import pytest
 jax.config.update("jax_enable_x64", True)
 
 
+def pytest_configure(config):
+    """Keeps compiled programs in pytest's cache, as compiling takes most of the time.
+
+    `-p no:cacheprovider` compiles everything anew, and `--cache-clear` deletes them.
+    Processes that a test starts do not use them: it may kill one that is writing.
+    """
+    if not hasattr(config, "cache") or jax.config.jax_compilation_cache_dir:
+        return
+    jax.config.update("jax_compilation_cache_dir", str(config.cache.mkdir("compiled")))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    jax.config.update("jax_persistent_cache_enable_xla_caches", "none")
+
+
 @pytest.fixture(autouse=True)
 def strict():
     with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):

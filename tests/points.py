@@ -112,15 +112,19 @@ def all_families() -> dict[str, list]:
     }
 
 
-def in_all_coordinates(first, *templates) -> dict:
-    """One distribution in the coordinates of each template, by name."""
+def in_all_coordinates(qs: dict[str, list]) -> dict[str, dict]:
+    """The first distribution of each family in the coordinates of all, by name."""
+    # One program, not one for each operation; lists, as it would sort a dictionary.
+    moved = jax.jit(
+        lambda: [[q.at_natural(of[0].natural()) for q in of] for of in qs.values()]
+    )()
     return {
-        label(template): template.at_natural(first.natural())
-        for template in (first, *templates)
+        family: {label(q): q for q in members}
+        for family, members in zip(qs, moved, strict=True)
     }
 
 
-FAMILIES = {name: in_all_coordinates(*qs) for name, qs in all_families().items()}
+FAMILIES = in_all_coordinates(all_families())
 # A column of a root may be of either sign.
 TURNED = linalg.Sqrt(jnp.diag(jnp.asarray([1.0, -1.0, 1.0])))
 for _family, _turned in {

@@ -158,7 +158,7 @@ def test_the_oldest_go_when_there_are_too_many(folder, monkeypatch):
 def test_processes_share_a_folder_and_one_may_be_killed(folder):
     script = """
 import jax, numpy as np
-from natgrad import compilation_cache as cache
+from natgrad._runtime import compilation_cache as cache
 with cache.enabled():
     for power in range(2, 12):
         print(jax.jit(lambda x: (x**power).sum())(np.arange(5.0)), flush=True)
