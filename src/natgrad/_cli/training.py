@@ -122,6 +122,8 @@ def _fit(estimator: Any, prepared: Prepared, out: Path, is_json: bool) -> int:
     where = place if is_interrupted else out
     print_result(_described(estimator, metadata, where), is_json, str(estimator))
     if is_interrupted:
+        if is_first and "checkpoint" not in options:
+            folder.drop(place / CHECKPOINT)  # there is nothing to continue from
         more = f"; natgrad resume {out} continues it" * ("checkpoint" in options)
         old = "" if place == out else f", and {out} keeps the old one"
         say(f"interrupted; {place} has the model so far{old}{more}")
