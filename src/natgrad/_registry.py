@@ -18,16 +18,6 @@ MAX_COUNT = 10_000
 MANY = 256
 """With fewer rows "auto" assumes Gaussian noise; with more it compares noises."""
 
-UNITS = {
-    "real": "standardized",
-    "positive": "divided by the mean",
-    "unit": "as they are",
-    "count": "as they are",
-    "classes": "numbered 0, 1, 2, ...",
-    "grades": "numbered 0, 1, 2, ...",
-}
-"""The units in which a model sees targets, by where these live."""
-
 ESTIMATORS = {
     "regression": "GPRegressor",
     "classification": "GPClassifier",
@@ -40,9 +30,10 @@ class Likelihood(NamedTuple):
     """A likelihood with a name.
 
     `kind` is its class in `natgrad.gp.likelihoods`; `support` is where its targets
-    live, which decides task and units; `auto` is the kind of target that "auto" takes
-    it for. `latents` is how many latent functions it has; None is one for each class,
-    whose number its class takes. Other classes take `arguments`.
+    live, which decides the task, and the units in `sklearn/_targets.py`; `auto` is the
+    kind of target that "auto" takes it for. `latents` is how many latent functions it
+    has; None is one for each class, whose number its class takes. Other classes take
+    `arguments`.
     """
 
     name: str

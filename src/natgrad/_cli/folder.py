@@ -170,8 +170,7 @@ def begin(prepared: Prepared, out: Path) -> None:
             return
     place = out / REPLACEMENT if is_taken(out) else out
     try:
-        if place != out:
-            drop(place)
+        drop(out / REPLACEMENT)
         place.mkdir(parents=True, exist_ok=True)
         drop(place / CHECKPOINT)
         for name in (RUN, HISTORY):
