@@ -182,7 +182,8 @@ def test_densities_sum_to_one(name):
     # A beta density of small shape has mass that no number below one is near to.
     tolerance = 1e-2 if is_monte_carlo(name) or name == "Beta(probit)" else 1e-6
     assert (abs(given - 1) <= 1e-7 + error).all()
-    slack = 0.0 if LIKELIHOODS[name].is_smooth else rough
+    # Errors of kinks may cancel in one row, and not in all.
+    slack = 0.0 if LIKELIHOODS[name].is_smooth else rough.max()
     assert (abs(predictive - 1) <= tolerance + slack).all()
 
 

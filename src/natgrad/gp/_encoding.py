@@ -152,7 +152,9 @@ def restored(
         raise InputError(f"it has unexpected arrays: {shown(sorted(arrays))}")
     size, latents = len(model.inducing), model.likelihood.latents
     try:
-        jax.eval_shape(model.kernel, model.inducing, model.inducing)
+        # A user's own kernel may leave the promotion of types and ranks to JAX.
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            jax.eval_shape(model.kernel, model.inducing, model.inducing)
         shape = jax.eval_shape(model.mean, model.inducing).shape
         is_sound = _is_sound(model.posterior)
     except Exception as error:  # of arrays that do not fit, or of a user's own class
