@@ -155,7 +155,7 @@ def dual_alternating(
             **extra,
         )
         model = with_posterior(model, optax.apply_updates(model.posterior, updates))
-        sites = gp.sites_of(model)
+        sites = gp.to_sites(model)
         dual_loss = lambda model: -gp.dual_elbo(model, sites, batch, num_data)
         updates, ordinary_state = ordinary.update(
             jax.grad(dual_loss)(model), state.ordinary, model

@@ -55,7 +55,7 @@ def brute_force(of, x, y):
 def test_the_evidence_is_the_density_of_the_targets(kernel):
     x, y, _ = table()
     of = hyperparameters(kernel)
-    found = exact.evidence(of, Batch(x, y))
+    found = exact.log_marginal_likelihood(of, Batch(x, y))
     np.testing.assert_allclose(found, brute_force(of, x, y), rtol=1e-8)
 
 
@@ -65,11 +65,13 @@ def test_rows_count_by_their_weights_and_not_at_all_at_zero():
     often = np.repeat(np.arange(20), np.arange(20) % 3)
     weights = Batch(x, y, jnp.arange(20.0) % 3)
     repeated = brute_force(of, x[often], y[often])
-    np.testing.assert_allclose(exact.evidence(of, weights), repeated, rtol=1e-8)
+    np.testing.assert_allclose(
+        exact.log_marginal_likelihood(of, weights), repeated, rtol=1e-8
+    )
     few = padded(x, y)
     assert len(few.y) == 32
     np.testing.assert_allclose(
-        exact.evidence(of, few), brute_force(of, x, y), rtol=1e-8
+        exact.log_marginal_likelihood(of, few), brute_force(of, x, y), rtol=1e-8
     )
 
 
@@ -86,7 +88,9 @@ def test_its_slope_is_that_of_plain_autodiff():
         fit = residual @ jnp.linalg.solve(covariance, residual)
         return -(fit + log_det + size * np.log(2 * np.pi)) / 2
 
-    ours = jax.grad(lambda of: exact.evidence(of, batch))(hyperparameters())
+    ours = jax.grad(lambda of: exact.log_marginal_likelihood(of, batch))(
+        hyperparameters()
+    )
     theirs = jax.grad(plain)(hyperparameters())
     for found, expected in zip(*map(jax.tree.leaves, (ours, theirs)), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
@@ -95,9 +99,9 @@ def test_its_slope_is_that_of_plain_autodiff():
 def test_q_is_where_one_natural_step_of_size_one_ends_and_has_the_evidence():
     batch = table()._replace(weight=jnp.linspace(0.5, 2.0, 60))
     of = hyperparameters()
-    model = exact.solved(of, batch.x, batch)
+    model = exact.posterior(of, batch.x, batch)
     np.testing.assert_allclose(
-        gp.elbo(model, batch), exact.evidence(of, batch), rtol=1e-6
+        gp.elbo(model, batch), exact.log_marginal_likelihood(of, batch), rtol=1e-6
     )
     prior = gp.SparseGP(of.kernel, of.likelihood, batch.x, mean=of.mean)
     rule = fixed_hyperparameters(mirror_descent(1.0), float(batch.weight.sum()))
@@ -118,9 +122,11 @@ def test_points_between_the_rows_change_nothing_and_make_few_sizes(size):
     assert len(inducing) == {2: 3, 5: 9, 9: 16, 33: 40, 94: 96}[size]
     assert len(np.unique(inducing, axis=0)) == len(inducing)
     assert {tuple(row) for row in np.asarray(x)} <= {tuple(row) for row in inducing}
-    found, plain = (exact.solved(of, jnp.asarray(z), batch) for z in (inducing, x[:-1]))
+    found, plain = (
+        exact.posterior(of, jnp.asarray(z), batch) for z in (inducing, x[:-1])
+    )
     np.testing.assert_allclose(
-        gp.elbo(found, batch), exact.evidence(of, batch), rtol=1e-6
+        gp.elbo(found, batch), exact.log_marginal_likelihood(of, batch), rtol=1e-6
     )
     at = table(9, seed=1).x
     for ours, theirs in zip(found.marginals(at), plain.marginals(at), strict=True):

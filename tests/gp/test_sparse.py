@@ -25,7 +25,7 @@ from natgrad.gp import (
     kernels,
     likelihoods,
     means,
-    sites_of,
+    to_sites,
     with_sites,
 )
 from natgrad.linalg import Full, Log, Sqrt
@@ -89,7 +89,7 @@ def marginals(model: SparseGP, x: jax.Array) -> tuple[jax.Array, jax.Array]:
 @jax.jit
 def sites_and_again(model: SparseGP) -> tuple:
     """The sites of a model, and the posterior that they make again."""
-    sites = sites_of(model)
+    sites = to_sites(model)
     return sites, with_sites(model, sites).posterior
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from natgrad.families._base import AbstractDistribution
-from natgrad.families.gaussian import kl_of_factors
+from natgrad.families.gaussian import kl_from_factors
 from natgrad.linalg._triangular import Columns, Matrix
 from natgrad.positive import AbstractPositive
 
@@ -89,7 +89,7 @@ class AbstractDiagonal(AbstractDistribution[Statistics]):
     def kl(self, other: Any) -> Scalar:
         """KL(self ‖ other), of which the second may be full."""
         if not isinstance(other, AbstractDiagonal):
-            return kl_of_factors(self, other)
+            return kl_from_factors(self, other)
         ratio = self.variances() / other.variances()
         shift = (self.location() - other.location()) ** 2 / other.variances()
         return (ratio - 1 - jnp.log(ratio) + shift).sum(-1) / 2

@@ -111,7 +111,7 @@ class AbstractGaussian(AbstractDistribution[Statistics]):
 
     def kl(self, other: Any) -> Scalar:
         """KL(self ‖ other), of which the second may be diagonal."""
-        return kl_of_factors(self, other)
+        return kl_from_factors(self, other)
 
     def is_inside(self) -> Bool[Array, "*batch"]:
         finite = jnp.isfinite(self.log_det()) & jnp.isfinite(self.location()).all(-1)
@@ -130,7 +130,7 @@ class AbstractGaussian(AbstractDistribution[Statistics]):
         return self.covariance() + (eta.second - here.second) - change
 
 
-def kl_of_factors(q: Any, other: Any) -> Scalar:
+def kl_from_factors(q: Any, other: Any) -> Scalar:
     """KL(q ‖ other), from factors: no digits are lost to large means."""
     if not hasattr(other, "whiten"):
         raise InputError(

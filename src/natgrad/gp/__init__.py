@@ -9,7 +9,7 @@ from natgrad.gp import (
 from natgrad.gp._dual import (
     Sites as Sites,
     dual_elbo as dual_elbo,
-    sites_of as sites_of,
+    to_sites as to_sites,
     with_sites as with_sites,
 )
 from natgrad.gp._export import (

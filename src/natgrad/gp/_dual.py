@@ -31,7 +31,7 @@ class Sites(NamedTuple):
     inverse: Float[Array, "*S M M"]
 
 
-def sites_of(model: SparseGP) -> Sites:
+def to_sites(model: SparseGP) -> Sites:
     """The sites of a model's posterior."""
     prior = model.kernel(model.inducing, model.inducing)
     inverse = factorized(prior).inverse

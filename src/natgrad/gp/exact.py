@@ -1,6 +1,7 @@
 """Few rows with Gaussian noise: the log marginal likelihood itself, not a bound.
 
-With all rows as inducing inputs, and q the exact posterior, the ELBO is the evidence.
+With all rows as inducing inputs, and q the exact posterior, the ELBO is the log marginal
+likelihood.
 """
 
 import functools
@@ -42,7 +43,13 @@ from natgrad.train._profile import Evaluated, lbfgs_rule
 from natgrad.train._rules import Rule
 
 
-__all__ = ["Hyperparameters", "evidence", "fit", "inducing_inputs", "solved"]
+__all__ = [
+    "Hyperparameters",
+    "log_marginal_likelihood",
+    "fit",
+    "inducing_inputs",
+    "posterior",
+]
 
 MOST_ROWS = 1000
 """A step costs the cube of their number: some tenths of a second at this limit."""
@@ -66,10 +73,10 @@ class Hyperparameters(NamedTuple):
     mean: AbstractMean
 
 
-# The evidence
+# The log marginal likelihood
 
 
-def evidence(of: Hyperparameters, batch: Batch) -> Float[Array, ""]:
+def log_marginal_likelihood(of: Hyperparameters, batch: Batch) -> Float[Array, ""]:
     """log p(y) in nats, of all rows; they count by their weights, as in the ELBO."""
     x, scale = jnp.asarray(batch.x), _scale(of, batch)
     # Every eigenvalue is at least 1, and a row of weight 0 is one of the identity.
@@ -128,7 +135,7 @@ def _density_slopes(
 
 
 @eqx.filter_jit
-def solved(of: Hyperparameters, inducing: Any, batch: Batch) -> SparseGP:
+def posterior(of: Hyperparameters, inducing: Any, batch: Batch) -> SparseGP:
     """A model with q where the ELBO is highest: where a natural step of size 1 ends.
 
     In whitened coordinates its precision is I + A W Aᵀ / σ², with W the weights.
@@ -146,7 +153,7 @@ def solved(of: Hyperparameters, inducing: Any, batch: Batch) -> SparseGP:
 
 # Only `fit` calls this: jax refuses compiler options inside another program.
 _jit: Any = eqx.filter_jit  # its type knows of no options of jax.jit
-_solved = _jit(lambda *given: solved(*given), compiler_options=SHORT_RUN)
+_solved = _jit(lambda *given: posterior(*given), compiler_options=SHORT_RUN)
 
 
 def inducing_inputs(x: Any) -> np.ndarray:
@@ -176,7 +183,7 @@ def fit(
     has_prior: bool = False,
     **options: Any,
 ) -> Fitted:
-    """Maximises the evidence by L-BFGS, from the best of several hyperparameters.
+    """Maximises the log marginal likelihood by L-BFGS, from the best of several starts.
 
     Each takes a few evaluations, and the highest continues. `options` are those of
     `natgrad.train.Options`, with at most 200 `steps` by default. With `has_prior` the
@@ -208,7 +215,7 @@ def _rule(has_prior: bool) -> Rule:
     ) -> Evaluated:
         def loss(params: Any) -> Array:
             whole = complete(params)
-            loss = -evidence(whole, batch)
+            loss = -log_marginal_likelihood(whole, batch)
             if has_prior:
                 loss += few_rows.misfit(whole.kernel, whole.likelihood, batch)
             return loss
