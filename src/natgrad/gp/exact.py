@@ -1,7 +1,6 @@
 """Few rows with Gaussian noise: the log marginal likelihood itself, not a bound.
 
-With all rows as inducing inputs, and q the exact posterior, the ELBO is the log marginal
-likelihood.
+If all rows are inducing inputs and q is the exact posterior, the ELBO equals it.
 """
 
 import functools
