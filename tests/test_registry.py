@@ -10,7 +10,7 @@ from natgrad import _registry as registry
 from natgrad._config import Run
 from natgrad._registry import KERNELS, LIKELIHOODS
 from natgrad.gp._encoding import OWN
-from natgrad.sklearn import _agreement as agreement, _targets as targets
+from natgrad.sklearn import _files as files, _targets as targets
 
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -37,7 +37,7 @@ def test_an_entry_is_what_its_class_is(entry):
 def test_a_name_works_in_the_command_the_estimators_files_and_docs(entry):
     assert Run("a.csv", "y", likelihood=entry.name).likelihood == entry.name
     estimator = registry.ESTIMATORS[entry.task]
-    assert agreement.LIKELIHOODS[estimator][entry.name] == (entry.load(),)
+    assert files.LIKELIHOODS[estimator][entry.name] == (entry.load(),)
     assert f'"{entry.name}"' in getattr(natgrad.sklearn, estimator).__doc__
     assert OWN[f"likelihoods.{entry.kind}"] is entry.load()
     page = (DOCS / "explanation" / "likelihoods.md").read_text()

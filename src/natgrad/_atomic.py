@@ -72,7 +72,10 @@ def lock(path: Path) -> IO[str]:
     try:
         file = os.fdopen(_locked(path, is_patient=False), "r+")
     except BlockingIOError as error:
-        holder = path.read_text() or "another process"
+        holder = ""
+        with contextlib.suppress(FileNotFoundError):  # released meanwhile
+            holder = path.read_text()
+        holder = holder or "another process"
         raise CheckpointError(f"{path.parent} is in use by {holder}") from error
     try:
         file.truncate(0)

@@ -5,7 +5,6 @@ take names, tasks and units from here. To add a likelihood, write its class and 
 entry. Classes are given by name, so that the command prints help without importing JAX.
 """
 
-import importlib
 from typing import Any, NamedTuple
 
 
@@ -52,7 +51,9 @@ class Likelihood(NamedTuple):
 
     def load(self) -> Any:
         """Its class."""
-        return getattr(importlib.import_module("natgrad.gp.likelihoods"), self.kind)
+        from natgrad.gp import likelihoods
+
+        return getattr(likelihoods, self.kind)
 
     def make(self, classes: int = 2) -> Any:
         """An object of its class, for targets in the units of its support."""
@@ -128,4 +129,6 @@ def name_of(likelihood: Any) -> str:
 
 def kernel(name: str) -> Any:
     """The class of a kernel with a name."""
-    return getattr(importlib.import_module("natgrad.gp.kernels"), KERNELS[name])
+    from natgrad.gp import kernels
+
+    return getattr(kernels, KERNELS[name])

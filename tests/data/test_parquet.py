@@ -185,7 +185,7 @@ def test_a_run_from_files_goes_on_as_if_nothing_had_happened(folder, tmp_path):
     stopped = run(make(), 40, checkpoint=path, callbacks=[_stopped_at(20)])
     assert stopped.history[-1].step < 40
     assert run(make(), 40, checkpoint=path, resume=True).params == whole != 0
-    with pytest.raises(CheckpointError, match="another run: data was"):
+    with pytest.raises(CheckpointError, match="a different run: data was"):
         run(make(pool=2), 60, checkpoint=path, resume=True)
 
 

@@ -85,7 +85,10 @@ LIKELIHOODS = {
         REAL,
     ),
     "Quantile": Case(
-        EXTENSIONS["Quantile"](jnp.array(0.3), 0.9), REAL, 0.05, is_smooth=False
+        EXTENSIONS["Quantile"](jnp.asarray(0.3, float), 0.9),
+        REAL,
+        0.05,
+        is_smooth=False,
     ),
 }
 OURS = [name for name in LIKELIHOODS if not name.startswith("From")]

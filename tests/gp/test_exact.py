@@ -204,8 +204,9 @@ def test_it_resumes_as_every_run_does(tmp_path):
     x, y, _ = table(40)
     batch, first = padded(x, y), hyperparameters()
     options = {"progress": False, "checkpoint": tmp_path / "run"}
-    whole = exact.fit([first, first], x, batch, steps=6, progress=False)
-    exact.fit([first, first], x, batch, steps=3, **options)
-    resumed = exact.fit([first, first], x, batch, steps=6, resume=True, **options)
+    few, more = exact.LAP + 1, exact.LAP + 4
+    whole = exact.fit([first, first], x, batch, steps=more, progress=False)
+    exact.fit([first, first], x, batch, steps=few, **options)
+    resumed = exact.fit([first, first], x, batch, steps=more, resume=True, **options)
     leaves = lambda fitted: [np.asarray(x).tobytes() for x in jax.tree.leaves(fitted)]
     assert leaves(resumed.params) == leaves(whole.params)

@@ -94,7 +94,7 @@ BAD = {
     "they should be numbers": (X.astype(str), Y),
     "finite targets": (X, np.where(np.arange(N) == 5, np.nan, Y)),
     "not negative": (X, Y, -np.ones(N)),
-    "rows there are in all is not known": [(X, Y)],
+    "needs the total number of rows": [(X, Y)],
     "in a tuple": [X, Y],
     "which column is the target": pandas.DataFrame(X),
     "labels 0, 1, 2": (X, np.where(Y > 0, "yes", "no")),

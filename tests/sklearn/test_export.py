@@ -156,7 +156,7 @@ def test_stablehlo_predicts_as_the_estimator_quantiles_of_all_noises(name, tmp_p
 
 def test_what_cannot_be_written_is_refused_by_name(tmp_path):
     path = tmp_path / "model"
-    with pytest.raises(InputError, match="quantiles of Gamma .* igamma,.* NumPy"):
+    with pytest.raises(InputError, match="quantiles of Gamma .*igamma,.* NumPy"):
         made("gamma").to_numpy(path, [0.5])
     with pytest.raises(InputError, match="a GPOrdinal predicts classes"):
         made("grades").to_onnx(path, [0.5])

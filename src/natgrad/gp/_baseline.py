@@ -1,12 +1,15 @@
 """Targets without inputs: the Student-t distribution that any fit should beat."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from natgrad.data._batch import Batch
 
-__all__ = ["has_heavy_tails", "student_t_score", "worse"]
+
+__all__ = ["has_heavy_tails", "student_t_score", "tails", "worse"]
 
 DOF = 4.0
 """Degrees of freedom: heavy tails, and the variance is still finite."""
@@ -25,6 +28,10 @@ pure noise were at most 0.1 below it, with 20 to 200 rows."""
 TAILS = 0.06
 """Nats per row by which a Student-t must beat a normal distribution before tails count
 as heavy, and one nat more in all: normal numbers pass this in 1 of 200 tables."""
+
+LEAST_NOISE = 0.05
+"""With less noise, in deviations of the targets, rows lie on a curve, and what is left
+of them is not noise."""
 
 
 def student_t_score(y: Any, weight: Any = None) -> float:
@@ -76,3 +83,24 @@ def has_heavy_tails(values: Any, weight: Any = None) -> bool:
         return False
     normal = -0.5 * math.log(2 * math.pi * variance) - 0.5
     return score - normal > TAILS + 1 / len(values)
+
+
+def tails(
+    rows: Batch, predict: Callable[[Any], tuple[Any, Any]], noise: Any
+) -> str | None:
+    """What to warn of, if normal noise leaves residuals with heavy tails.
+
+    The targets are of unit variance, and `noise` is the variance that was learned.
+    """
+    y, weight = np.asarray(rows.y), rows.weight
+    # `predict` takes half a second: only if the targets themselves have such tails.
+    if float(noise) < LEAST_NOISE**2 or not has_heavy_tails(y, weight):
+        return None
+    mean, variance = map(np.asarray, predict(rows.x))
+    if not has_heavy_tails((y - mean) / np.sqrt(variance), weight):
+        return None
+    return (
+        "the residuals have heavier tails than normal noise, so intervals may be too "
+        "narrow: use likelihood='student-t' if the targets have outliers, or fit their "
+        "logarithm if they are skewed"
+    )

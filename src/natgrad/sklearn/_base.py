@@ -156,29 +156,12 @@ class BaseGP(BaseEstimator):
                 )
             if doubt is None and self.message_ == CONVERGED:
                 doubt = baseline.worse(fitted.history[-1].objective, y, weight)
-                doubt = doubt or self._heavy_tails(rows)
+            is_few, noise = len(y) < MANY, self.model_.likelihood
+            if doubt is None and is_few and isinstance(noise, gp.likelihoods.Gaussian):
+                doubt = baseline.tails(rows, self._predictor.predict, noise.variance)
             if doubt is not None:
                 warnings.warn(doubt, InputWarning, stacklevel=4)
         return self
-
-    def _heavy_tails(self, rows: Batch) -> str | None:
-        """What to warn of, if normal noise leaves residuals with heavy tails."""
-        x, y, weight = (np.asarray(column) for column in rows)
-        # Residuals take half a second: only if the targets themselves have such tails.
-        if len(y) >= MANY or not isinstance(
-            self.model_.likelihood, gp.likelihoods.Gaussian
-        ):
-            return None
-        if not baseline.has_heavy_tails(y, weight):
-            return None
-        mean, variance = map(np.asarray, self._predictor.predict(x))
-        if not baseline.has_heavy_tails((y - mean) / np.sqrt(variance), weight):
-            return None
-        return (
-            "the residuals have heavier tails than normal noise, so intervals may be "
-            "too narrow: use likelihood='student-t' if the targets have outliers, or "
-            "fit their logarithm if they are skewed"
-        )
 
     def _scale(
         self,
