@@ -9,6 +9,7 @@ import natgrad.sklearn
 from natgrad import _registry as registry
 from natgrad._config import Run
 from natgrad._registry import KERNELS, LIKELIHOODS
+from natgrad.gp import kernels, likelihoods
 from natgrad.gp._encoding import OWN
 from natgrad.sklearn import _files as files, _targets as targets
 
@@ -24,8 +25,8 @@ def entry(request):
 def test_an_entry_is_what_its_class_is(entry):
     if entry.task == "ordinal":  # which is made from the classes of a table
         return
-    made = entry.make(classes=3)
-    assert registry.name_of(made) == entry.name
+    made = targets.make(entry.name, 3)
+    assert registry.name_of(type(made).__name__) == entry.name
     assert (made.latents or 1) == (entry.latents or 3)
     if entry.task == "regression":
         assert getattr(made, "support", "real") == entry.support
@@ -37,9 +38,11 @@ def test_an_entry_is_what_its_class_is(entry):
 def test_a_name_works_in_the_command_the_estimators_files_and_docs(entry):
     assert Run("a.csv", "y", likelihood=entry.name).likelihood == entry.name
     estimator = registry.ESTIMATORS[entry.task]
-    assert files.LIKELIHOODS[estimator][entry.name] == (entry.load(),)
+    assert files.LIKELIHOODS[estimator][entry.name] == (
+        getattr(likelihoods, entry.kind),
+    )
     assert f'"{entry.name}"' in getattr(natgrad.sklearn, estimator).__doc__
-    assert OWN[f"likelihoods.{entry.kind}"] is entry.load()
+    assert OWN[f"likelihoods.{entry.kind}"] is getattr(likelihoods, entry.kind)
     page = (DOCS / "explanation" / "likelihoods.md").read_text()
     row = next(line for line in page.splitlines() if f"[`{entry.kind}`]" in line)
     assert f"`{estimator}(" in row
@@ -48,7 +51,7 @@ def test_a_name_works_in_the_command_the_estimators_files_and_docs(entry):
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_kernel_has_one_name(name):
-    assert OWN[f"kernels.{KERNELS[name]}"] is registry.kernel(name)
+    assert OWN[f"kernels.{KERNELS[name]}"] is getattr(kernels, KERNELS[name])
     assert f'"{name}"' in natgrad.sklearn.GPRegressor.__doc__
     assert Run("a.csv", "y", kernel=name).kernel == name
 

@@ -26,9 +26,11 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     target = Path(os.path.realpath(path))
     # One name for each target: the next writer overwrites what a killed one left.
-    draft = target.with_name(f".{target.name}.tmp")
+    # Without locks each process has its own.
+    own = "" if fcntl else f".{os.getpid()}"
+    draft = target.with_name(f".{target.name}{own}.tmp")
     try:
-        # A link to itself is what no link leads out of.
+        # `realpath` leaves a link only if it leads to itself.
         if target.is_symlink() or (target.exists() and not target.is_file()):
             raise OSError(errno.EINVAL, "there is something that is not a file")
         with open(_locked(draft, is_patient=True), "wb") as file:
@@ -48,20 +50,20 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise CheckpointError(
             error.errno, f"{path} could not be written: {why}; it is unchanged"
         ) from error
-    # The file is in place, and not every file system can sync a folder.
-    with contextlib.suppress(OSError):
-        sync_folder(target.parent)
+    sync_folder(target.parent)
 
 
 def sync_folder(folder: Path) -> None:
     """Makes renames within a folder survive a power cut."""
     if os.name == "nt":
         return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    # The renames have happened, and not every file system can sync a folder.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def lock(path: Path) -> IO[str]:

@@ -49,16 +49,6 @@ class Likelihood(NamedTuple):
         tasks = {"classes": "classification", "grades": "ordinal"}
         return tasks.get(self.support, "regression")
 
-    def load(self) -> Any:
-        """Its class."""
-        from natgrad.gp import likelihoods
-
-        return getattr(likelihoods, self.kind)
-
-    def make(self, classes: int = 2) -> Any:
-        """An object of its class, for targets in the units of its support."""
-        return self.load()(*((classes,) if self.latents is None else self.arguments))
-
 
 # fmt: off
 _TABLE = (
@@ -122,13 +112,6 @@ def guesses(kind: str, rows: int) -> tuple[str, ...]:
     return found if rows >= MANY else found[:1]
 
 
-def name_of(likelihood: Any) -> str:
-    """The name of a likelihood that is an object."""
-    return next(each.name for each in _TABLE if each.load() is type(likelihood))
-
-
-def kernel(name: str) -> Any:
-    """The class of a kernel with a name."""
-    from natgrad.gp import kernels
-
-    return getattr(kernels, KERNELS[name])
+def name_of(kind: str) -> str:
+    """The name of a likelihood, by its class."""
+    return next(each.name for each in _TABLE if each.kind == kind)

@@ -45,6 +45,9 @@ class CheckpointError(NatgradError, OSError):
     params: Any = None
     history: Any = None
 
+    def __str__(self) -> str:
+        return self.strerror or super().__str__()  # without "[Errno 28]"
+
 
 class CheckpointWarning(UserWarning):
     """A checkpoint was damaged or could not be written, and the run continues."""

@@ -2,11 +2,12 @@
 
 A run that replaces a model works in a folder of its own, `replacement`, within that of
 the model. When it has ended that folder is renamed to `finished`, which marks it as
-complete, and its files are moved. Whatever a kill leaves of that, the next run does.
-Of several processes only the first writes here, and what it sees holds for all.
+complete, and its files are moved. The next run completes what a killed one left. Only
+process 0 writes here, and what it sees holds for all.
 """
 
 import contextlib
+import hashlib
 import shutil
 import zipfile
 from collections.abc import Iterator
@@ -148,8 +149,9 @@ def read_scan(place: Path) -> tuple[bytes, ...]:
             found = tuple(file[name].tobytes() for name in file.files)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile):
         found = ()
-    is_there = distributed.exchange(b"yes" if found else b"no")
-    return found if all(word == b"yes" for word in is_there) else ()
+    # Another host may have an old file at the same path.
+    digests = distributed.exchange(hashlib.sha256(b"".join(found)).digest())
+    return found if len(set(digests)) == 1 else ()
 
 
 # A run that begins, continues, and ends

@@ -11,7 +11,7 @@ from natgrad._cli.common import print_result, say
 from natgrad._cli.folder import CHECKPOINT, HISTORY, MODEL
 from natgrad._cli.models import absolute, located
 from natgrad._config import Run
-from natgrad._registry import LIKELIHOODS, name_of
+from natgrad._registry import name_of
 from natgrad.data._columns import counted
 from natgrad.data._dataset import is_dataset
 from natgrad.data._prepare import Prepared, Stream, prepare
@@ -104,7 +104,9 @@ def _fit(estimator: Any, prepared: Prepared, out: Path, is_json: bool) -> int:
             estimator.n_inducing = prepared.run.num_inducing
             if metadata["likelihood"] == "auto":
                 estimator.likelihood = "auto"
-                metadata["likelihood"] = name_of(estimator.model_.likelihood)
+                metadata["likelihood"] = name_of(
+                    type(estimator.model_.likelihood).__name__
+                )
             if is_first:
                 estimator.save(place / MODEL, metadata=metadata)
             distributed.barrier()  # none ends before the model is there
@@ -146,8 +148,7 @@ def _chosen(checkpoint: Path, likelihood: str) -> dict[str, Any]:
         if "num_inducing" in config:
             chosen["n_inducing"] = int(config["num_inducing"])
             if likelihood == "auto":
-                kinds = {each.kind: name for name, each in LIKELIHOODS.items()}
-                chosen["likelihood"] = kinds[config["likelihood"]]
+                chosen["likelihood"] = name_of(config["likelihood"])
     return json.loads(distributed.exchange(json.dumps(chosen).encode())[0])
 
 

@@ -29,7 +29,7 @@ BATCH, SHARDS = 1024, 8
 """How many rows a batch of a data set on disk has, and of how many shards."""
 
 INDICES = {"", "Unnamed: 0", "__index_level_0__"}
-"""What a column is called that is there because pandas wrote its index."""
+"""Names that pandas gives to the column of a saved index."""
 
 
 class Stream(NamedTuple):
@@ -72,7 +72,7 @@ def prepare(run: Run, scan: tuple[bytes, ...] = ()) -> Prepared:
     is_disk = is_dataset(run.data)
     prepared, y, values = _scanned(run, scan, notes) if is_disk else _read(run, notes)
     with naming(run.data):
-        likelihood = _likelihood(run, y, notes)
+        likelihood = _likelihood(run, y, values, notes)
         classes = _classes(run, values) if likelihood in CLASSES else None
     if classes is not None and not is_disk:
         prepared = prepared._replace(y=as_labels(y))
@@ -87,9 +87,12 @@ def as_labels(y: np.ndarray) -> np.ndarray:
     return y.astype(str) if y.dtype == object else y
 
 
-def guess(y: np.ndarray) -> tuple[str, str]:
-    """The likelihood that suits a target, and why; "auto" if several are compared."""
-    values = np.unique(y)
+def guess(y: np.ndarray, values: np.ndarray | None = None) -> tuple[str, str]:
+    """The likelihood that suits a target, and why; "auto" if several are compared.
+
+    If `y` is a sample, `values` are the different targets of all rows.
+    """
+    values = np.unique(y if values is None else values)
     if len(values) < 2:
         raise InputError(
             f"the target is {y[0]!s:.40} in every row; there is nothing to learn"
@@ -121,10 +124,12 @@ def _described(kind: str, values: np.ndarray) -> str:
     return f"has {len(shown)} {what}: {', '.join(shown[:6])}{more}"
 
 
-def _likelihood(run: Run, y: np.ndarray, notes: list[str]) -> str:
+def _likelihood(
+    run: Run, y: np.ndarray, values: np.ndarray | None, notes: list[str]
+) -> str:
     likelihood, is_text = run.likelihood, y.dtype.kind in "OU"
     if likelihood == "auto":
-        likelihood, reason = guess(y)
+        likelihood, reason = guess(y, values)
         notes.append(f"guessed --likelihood {likelihood}: {reason}")
     if is_text and likelihood in names("regression"):
         raise InputError(
@@ -196,7 +201,7 @@ def _scanned(run: Run, scan: tuple[bytes, ...], notes: list[str]) -> Read:
         scan = tuple(distributed.exchange(part.to_bytes()))
     found = merge([Part.from_bytes(part) for part in scan])
     _note_dropped(found.num_complete, found.num_rows, notes)
-    shards, batch_size = _sizes(run, len(dataset))
+    shards, batch_size = _sizes(run, int(np.count_nonzero(dataset.rows)))
     run = dataclasses.replace(
         run,
         inputs=tuple(inputs),

@@ -191,6 +191,8 @@ def fit(
     batches, rule = Arrays(batch, len(batch.y)), _rule(has_prior)
     steps = options["steps"] = options.get("steps") or STEPS
     short = {"steps": min(LAP, steps), "checkpoint": None, "resume": False}
+    if options.get("resume"):
+        short["log"] = None  # or they would erase that of the run
     params, laps = initial[0], []
     for each in initial if len(initial) > 1 else ():
         laps.append(run(rule, each, batches, **{**options, **short}))

@@ -331,7 +331,8 @@ class BaseGP(BaseEstimator):
         """
         check_is_fitted(self)
         lengthscale = getattr(self.model_.kernel, "lengthscale", None)
-        if lengthscale is None:
+        # That of a periodic kernel is a part of the period.
+        if lengthscale is None or isinstance(self.model_.kernel, gp.kernels.Periodic):
             raise AttributeError(
                 f"{type(self.model_.kernel).__name__} has no lengthscales"
             )

@@ -33,7 +33,8 @@ RECORDS = 1000
 
 
 def _kinds(*names: str) -> tuple[type, ...]:
-    return tuple(registry.LIKELIHOODS[name].load() for name in names)
+    entries = [registry.LIKELIHOODS[name] for name in names]
+    return tuple(getattr(gp.likelihoods, entry.kind) for entry in entries)
 
 
 _CLASSES = {name: _kinds(name) for name in registry.names("classification")}
@@ -190,7 +191,9 @@ def _check_length(name: str, values: Any, length: int) -> None:
 
 def _check_names(kind: str, params: dict[str, Any], model: gp.SparseGP) -> None:
     """Raises unless a likelihood or kernel given by name is the one in the model."""
-    kernels = {name: (registry.kernel(name),) for name in registry.KERNELS}
+    kernels = {
+        name: (getattr(gp.kernels, kind),) for name, kind in registry.KERNELS.items()
+    }
     for name, known in (("likelihood", LIKELIHOODS[kind]), ("kernel", kernels)):
         given, found = params.get(name), getattr(model, name)
         if given is None:

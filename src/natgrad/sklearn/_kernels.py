@@ -6,7 +6,7 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
-from natgrad import _registry as registry
+from natgrad._registry import KERNELS
 from natgrad.gp import as_kernel, kernels
 from natgrad.sklearn._targets import is_constant
 from natgrad.sklearn._units import widened
@@ -31,7 +31,8 @@ def initial_kernels(kernel: Any, scale: np.ndarray) -> list[Any]:
         own = widened(as_kernel(kernel))
         converted = rescaled(own, scale)
         return [own if converted is None else converted]
-    make, root = registry.kernel(kernel), np.full(len(scale), math.sqrt(len(scale)))
+    make = getattr(kernels, KERNELS[kernel])
+    root = np.full(len(scale), math.sqrt(len(scale)))
     return [make(root, 2.0), make(3 * root, 10.0), make(root / 10, 1.0)]
 
 

@@ -68,7 +68,7 @@ def feature_names(estimator: Any) -> list[str]:
 
 
 def _lengthscales(estimator: Any) -> list[tuple[str, str]]:
-    if not hasattr(estimator.model_.kernel, "lengthscale"):
+    if not hasattr(estimator, "lengthscales_"):
         return []
     names, lengths = feature_names(estimator), estimator.lengthscales_
     varying = np.flatnonzero(~is_constant(estimator.x_scale_))

@@ -116,13 +116,24 @@ UNITS: dict[str, Callable[[Any, np.ndarray, np.ndarray], Targets]] = {
 """In which units a likelihood sees its targets, by where they live."""
 
 
+def _kind(name: str) -> Any:
+    """The class of a likelihood with a name."""
+    return getattr(likelihoods, LIKELIHOODS[name].kind)
+
+
+def make(name: str, classes: int = 2) -> Any:
+    """A likelihood with a name, for targets in the units of its support."""
+    entry = LIKELIHOODS[name]
+    return _kind(name)(*((classes,) if entry.latents is None else entry.arguments))
+
+
 def regression(likelihood: Any, y: np.ndarray, weight: np.ndarray) -> Targets:
     """What a regressor of this likelihood sees of its targets.
 
     The parameters of an object are in the user's units, and are scaled as targets are.
     """
     if isinstance(likelihood, likelihoods.AbstractLikelihood):
-        known = {each.load(): each.support for each in LIKELIHOODS.values()}
+        known = {_kind(name): each.support for name, each in LIKELIHOODS.items()}
         rule = UNITS.get(known.get(type(likelihood), ""), _as_they_are)
         targets = rule(widened(likelihood), y, weight)
         scaled = in_units(targets.likelihood, targets.scale)
@@ -132,7 +143,7 @@ def regression(likelihood: Any, y: np.ndarray, weight: np.ndarray) -> Targets:
     if likelihood not in known:
         raise InputError(_unknown(likelihood, known))
     entry = LIKELIHOODS[likelihood]
-    return UNITS[entry.support](entry.make(), y, weight)
+    return UNITS[entry.support](make(likelihood), y, weight)
 
 
 def classification(likelihood: Any, classes: int) -> Targets:
@@ -149,7 +160,7 @@ def classification(likelihood: Any, classes: int) -> Targets:
             f"likelihood is 'bernoulli', which has 2 classes, and y has {classes}; use "
             "'softmax' or 'robust-max'"
         )
-    return Targets(LIKELIHOODS[likelihood].make(classes))
+    return Targets(make(likelihood, classes))
 
 
 def _unknown(likelihood: Any, known: tuple[str, ...]) -> str:

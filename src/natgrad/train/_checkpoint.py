@@ -109,7 +109,9 @@ class FolderCheckpoints:
         for step in steps_in(self._folder):
             with contextlib.suppress(NatgradError, OSError, LookupError):
                 document = container.read_document(_path(self._folder, step))
-                self._scores[step] = document["score"]
+                score = document["score"]  # of a damaged file it may be anything
+                is_score = isinstance(score, int | float) and math.isfinite(score)
+                self._scores[step] = score if is_score else None
         self._worker = ThreadPoolExecutor(1, "natgrad-checkpoint")
 
     def __enter__(self) -> "FolderCheckpoints":

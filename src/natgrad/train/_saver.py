@@ -47,6 +47,10 @@ class Saver:
                 f"there is a checkpoint of step {found.step} already; resume=True "
                 "continues from it, and another folder starts a new run"
             )
+        if not {"run", "seconds"} <= found.config.keys():
+            raise CheckpointError(
+                f"the checkpoint of step {found.step} was not saved by a run"
+            )
         ours, theirs = self.config, found.config["run"]
         changed = [
             f"{name} was {theirs.get(name)} and is {ours.get(name)}"
