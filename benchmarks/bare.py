@@ -1,6 +1,6 @@
 """One natural step and one Adam step of a sparse GP, written by hand in plain JAX.
 
-It is the yardstick of benchmarks/sparse.py: a whitened model with a Matérn-5/2 kernel
+It is the yardstick of benchmarks/steps.py: a whitened model with a Matérn-5/2 kernel
 of one lengthscale, every derivative worked out on paper, nothing general. With A the
 features L⁻¹ k(Z, X), f the marginal means, and g, h the derivatives of the expected
 log-likelihood by the marginal means and variances,

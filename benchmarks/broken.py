@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from natgrad import _container as envelope
+from natgrad import _container as container
 
 
 FILES, GROUPS, ROWS, WIDTH = 4, 4, 5000, 8
@@ -73,7 +73,7 @@ def wait_for_middle(folder: Path) -> None:
 
 def digest(folder: Path) -> str:
     """The SHA-256 of the numbers in the model that a run ended with."""
-    _, arrays = envelope.read(folder / "model" / "model.natgrad")
+    _, arrays = container.read(folder / "model" / "model.natgrad")
     found = hashlib.sha256()
     for name in sorted(arrays):
         found.update(name.encode() + arrays[name].tobytes())

@@ -1,4 +1,4 @@
-"""What a natural gradient costs beside the linear algebra that it cannot avoid.
+"""What a natural gradient costs compared with the linear algebra that it needs.
 
     python benchmarks/cost.py [--sizes 100 500 2000] [--rounds 9] [--out FOLDER]
 

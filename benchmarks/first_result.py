@@ -8,7 +8,7 @@
     python benchmarks/first_result.py --table           # results/first_result.md
 
 Cases are the README (`readme-first`: its first block), `gp-fit`, the commands `train`,
-`evaluate` and `predict`, and the data sets of compare.py with the estimators and their
+`evaluate` and `predict`, and the data sets of tables.py with the estimators and their
 rivals. Each runs alone and as two copies at the same time, of which the slower counts:
 
 - `first`: a new process, without a compilation cache;
@@ -41,9 +41,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import compare
-import compare_table
 import numpy as np
+import tables
 from first_result_process import NOT_INSTALLED
 
 
@@ -53,7 +52,7 @@ SMALL = "boston"
 """The data set of `gp-fit` and of the commands."""
 
 COMMANDS = ("train", "evaluate", "predict")
-CASES = ("readme-first", "readme", "gp-fit", *COMMANDS, *compare.SETS)
+CASES = ("readme-first", "readme", "gp-fit", *COMMANDS, *tables.SETS)
 METHODS = ("natgrad", "exact-gp", "gpytorch", "boosting")
 LOADS = {"alone": 1, "pairs": 2}
 STATES = ("first", "again", "cached")
@@ -78,7 +77,7 @@ class Task(NamedTuple):
     def start(self, cache: Path | None, runs: int) -> tuple[subprocess.Popen, Path]:
         """Starts a process in a folder of its own."""
         place = Path(tempfile.mkdtemp(dir=self.folder))
-        kind = compare.SETS[self.case].kind if self.case in compare.SETS else ""
+        kind = tables.SETS[self.case].kind if self.case in tables.SETS else ""
         told = [time.time(), self.case, self.method, str(self.folder), kind, runs]
         with (place / "errors.txt").open("w") as errors:
             process = subprocess.Popen(
@@ -167,8 +166,8 @@ def prepare(task: Task) -> None:
     """Writes the data, and trains the model of commands that need one."""
     if task.case.startswith("readme"):
         return
-    is_set = task.case in compare.SETS
-    data = compare.load(task.case if is_set else SMALL, 0)
+    is_set = task.case in tables.SETS
+    data = tables.load(task.case if is_set else SMALL, 0)
     np.savez(task.folder / "data.npz", **data)  # pyright: ignore
     if task.case not in COMMANDS:
         return
@@ -254,7 +253,7 @@ def text(rows: list[dict[str, str]]) -> str:
     for case, method in pairs:
         if not any(key[:2] == (case, method) for key in found):
             continue
-        title = compare_table.TITLES[method]
+        title = tables.TITLES[method]
         get = lambda load, state, at=(case, method): found.get((*at, load, state), {})
         first = get("alone", "first") or get("pairs", "first")
         cells = [seconds(get(load, state)) for load in LOADS for state in STATES]
@@ -291,8 +290,8 @@ def main() -> None:
         return
     peers = os.environ.get("NATGRAD_PYTHON_PEERS", sys.executable)
     for case in arguments.cases:
-        for method in METHODS if case in compare.SETS else METHODS[:1]:
-            if method not in arguments.methods or not compare.is_wanted(case, method):
+        for method in METHODS if case in tables.SETS else METHODS[:1]:
+            if method not in arguments.methods or not tables.is_wanted(case, method):
                 continue
             python = sys.executable if method == "natgrad" else peers
             run_all(case, method, python, arguments)

@@ -173,7 +173,7 @@ def estimator(folder: Path, kind: str) -> Job:
         elif kind in ("binary", "classes"):
             model = sklearn.GPClassifier()
         else:
-            from compare import LIKELIHOODS
+            from tables import LIKELIHOODS
 
             model = sklearn.GPRegressor(LIKELIHOODS[kind])
         model.fit(data["x"], data["y"])
@@ -190,7 +190,7 @@ def gp_fit(folder: Path) -> Job:
         from natgrad import gp
 
         data = read(folder)
-        from compare_peers import Scaled  # imports NumPy, and so comes after natgrad
+        from rivals import Scaled  # imports NumPy, and so comes after natgrad
 
         rows = Scaled(data, "real")
         model = gp.initialize(rows.x, gp.likelihoods.StudentT(scale=0.3))
@@ -240,21 +240,21 @@ def command(name: str, folder: Path) -> Job:
 
 def peer(method: str, folder: Path, kind: str) -> Job:
     def job() -> Score:
-        import compare
-        import compare_peers
+        import rivals
+        import tables
 
         try:
-            entry = compare_peers.entry(method)
+            entry = rivals.entry(method)
         except ImportError:
             sys.exit(NOT_INSTALLED)
         if method == "gpytorch":
             import torch
 
-            # compare.py gives every method one thread; here all have their defaults.
+            # tables.py gives every method one thread; here all have their defaults.
             torch.set_num_threads = lambda _: None
         data = read(folder)
         answer = entry(data, kind, 0, float("inf"))
-        return lambda: compare.score(answer, data["y_test"])["log_likelihood"]
+        return lambda: tables.score(answer, data["y_test"])["log_density"]
 
     return job
 

@@ -356,7 +356,7 @@ def main(out: Path, names: list[str]) -> None:
             figure, ax = plt.subplots(figsize=(6, 3.2), layout="constrained")
             FIGURES[name](ax, np.random.default_rng(0))
             path = out / f"likelihood_{name}.png"
-            figure.savefig(path, dpi=120)
+            figure.savefig(path, dpi=240)
             plt.close(figure)
         # A palette of few colours is all that is there, and a third of the bytes.
         Image.open(path).convert("RGB").quantize(96).save(path, optimize=True)

@@ -88,7 +88,7 @@ def main(out: Path, names: list[str]) -> None:
             figure, ax = plt.subplots(figsize=(6, 3.8), layout="constrained")
             FIGURES[name](ax)
             path = out / f"plot_{name}.png"
-            figure.savefig(path, dpi=120)
+            figure.savefig(path, dpi=240)
             plt.close(figure)
         # A palette is all that is there, and a third of the bytes.
         Image.open(path).convert("RGB").quantize(128).save(path, optimize=True)

@@ -5,7 +5,7 @@
     python experiments/bars.py naval --splits 0    # some sets, some splits
     python experiments/bars.py --table             # tables of what is there
 
-The tables go to results/bars.md and into docs/results/bars.md.
+The tables go to results/bars.md and into docs/development/bars.md.
 
 Matérn-5/2, lengthscale √D, variance 2, q at the prior, M = 100 from k-means, batches of
 256, float64. A run with hyperparameters fixed is held against the optimum of the bound,
@@ -44,7 +44,7 @@ from natgrad.train._rules import RATE, Rule, in_turn
 jax.config.update("jax_enable_x64", True)
 
 RESULTS = Path(__file__).parent / "results"
-PAGE = Path(__file__).parents[1] / "docs" / "results" / "bars.md"
+PAGE = Path(__file__).parents[1] / "docs" / "development" / "bars.md"
 BEGIN, END = "<!-- tables -->", "<!-- end of tables -->"
 CHECKS = (10, 50, 200, 1000, 5000)
 SHORT = 1000

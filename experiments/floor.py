@@ -25,7 +25,7 @@ from natgrad.sklearn import GPClassifier, GPRegressor
 
 
 RESULTS = Path(__file__).parent / "results" / "floor.csv"
-PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "hyperparameters.md"
+PAGE = Path(__file__).parents[1] / "docs" / "results" / "hyperparameters_tables.md"
 FLOORS = (0.1, 0.02)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from fuzz_files import places, sealed
 from safetensors.numpy import save as safetensors_bytes
 
-from natgrad import _container as envelope
+from natgrad import _container as container
 
 
 STORED = Path(__file__).parents[1] / "tests" / "references"
@@ -144,7 +144,7 @@ def in_turn(rng: random.Random, path: Path) -> Iterator[Case]:
 
 def unpacked(path: Path) -> tuple[Any, dict[str, np.ndarray]]:
     """What is in a file, with one record of training: the others are like it."""
-    document, arrays = envelope.unpack(path.read_bytes())
+    document, arrays = container.unpack(path.read_bytes())
     if "fitted" in document["metadata"]:
         history = document["metadata"]["fitted"]["history_"]
         history["records"] = history["records"][-1:]
@@ -159,7 +159,7 @@ def by_hand(kind: str) -> Iterator[Case]:
         for key in outer:
             node = node[key]
         node[last] = value
-        yield written(f"{place} = {envelope.shown(value)}", copied, arrays)
+        yield written(f"{place} = {container.shown(value)}", copied, arrays)
 
 
 def exchanged(kind: str) -> Iterator[Case]:
@@ -184,7 +184,7 @@ def changed(rng: random.Random, node: Any, key: Any) -> str:
             node[rng.choice(["trust", "__class__", ESCAPE])] = True
             return f"a field next to {key}"
     node[key] = value = copy.deepcopy(rng.choice(VALUES))
-    return f"{key} = {envelope.shown(value)}"
+    return f"{key} = {container.shown(value)}"
 
 
 def array_changed(

@@ -28,7 +28,7 @@ import jax
 import numpy as np
 from safetensors.numpy import save as safetensors_bytes
 
-from natgrad import _container as envelope
+from natgrad import _container as container
 from natgrad.errors import CorruptFileError, IncompatibleFileError
 from natgrad.gp import SparseGP
 from natgrad.gp._files import load
@@ -56,8 +56,8 @@ def parts(data: bytes) -> tuple[bytes, bytes]:
 
 def sealed(text: bytes, block: bytes) -> bytes:
     rest = len(text).to_bytes(8, "little") + text + block
-    version = envelope.VERSION.to_bytes(4, "little")
-    return envelope.MAGIC + version + hashlib.sha256(rest).digest() + rest
+    version = container.VERSION.to_bytes(4, "little")
+    return container.MAGIC + version + hashlib.sha256(rest).digest() + rest
 
 
 def damaged(rng: random.Random, data: bytes) -> bytes:
@@ -163,7 +163,7 @@ def header_changed(rng: random.Random, data: bytes) -> bytes:
 
 def array_changed(rng: random.Random, data: bytes) -> bytes:
     """Other numbers, shapes and types, with the JSON made to agree."""
-    document, arrays = envelope.unpack(data)
+    document, arrays = container.unpack(data)
     for name in rng.sample(sorted(arrays), rng.choice([1, 1, 2])):
         array = np.array(arrays[name])
         with np.errstate(all="ignore"):

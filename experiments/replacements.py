@@ -27,7 +27,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from natgrad import _container as envelope
+from natgrad import _container as container
 from natgrad._cli import folder as folders, main, models
 from natgrad.train._saver import Saver
 
@@ -81,7 +81,7 @@ def load(out: Path) -> None:
 
 def digest(path: Path) -> str:
     """The SHA-256 of all numbers of a model, which do not depend on the clock."""
-    document, arrays = envelope.read(path)
+    document, arrays = container.read(path)
     fitted = document["metadata"]["fitted"]
     parts = [repr((fitted["elbo_"], fitted["n_iter_"])).encode()]
     parts += [name.encode() + arrays[name].tobytes() for name in sorted(arrays)]

@@ -24,6 +24,9 @@ NAMES = (*FIGURES, "claims", "all")
 PACKAGES = ("pandas", "pyarrow", "matplotlib")
 
 HEAD = """\
+Each row is a table of runs: the command that makes it, its runs, splits and iterations,
+the wall time they took, and the versions they ran with.
+
 | | command | runs | splits | iterations | time | versions |
 |---|---|---|---|---|---|---|
 """

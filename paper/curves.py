@@ -89,7 +89,7 @@ def named(table: Any, with_rates: bool = False) -> Any:
 
 TOLD = {
     "gap": "nats per row to the best",
-    "bound": "bound, nats per row",
+    "bound": "ELBO, nats/row",
     "test": "test log density",
     "error": "test error",
     "iteration": "iteration",
@@ -102,35 +102,51 @@ def draw(
     columns: Mapping[str, Any],
     rows: Sequence[tuple[str, str]],
     path: Path,
-    room: float = 1.0,
+    room: float = 1.2,
     floor: float = 1e-6,
+    is_tall: bool = False,
 ) -> Path:
     """A column of pictures for each part of a table; a row is (value, against).
 
-    A gap is what the bound misses of the best that any run found in that split; what is
-    nearer than `floor` is drawn there. The band is of all splits.
+    A tall picture has a row for each part instead, so that many parts stay readable. A
+    gap is what the bound misses of the best that any run found in that split; what is
+    nearer than `floor` is drawn there, and marked. The band is of all splits.
     """
+    across, down = (rows, columns) if is_tall else (columns, rows)
     with style.paper() as pyplot:
-        size = (2.4 * len(columns) + room, 1.9 * len(rows) + 0.4)
+        high = 1.15 if is_tall and len(down) > 1 else 1.9
+        size = (2.4 * len(across) + room, high * len(down) + 0.4)
         figure, axes = pyplot.subplots(
-            len(rows), len(columns), figsize=size, squeeze=False, layout="constrained"
+            *(len(down), len(across)),
+            figsize=size,
+            squeeze=False,
+            layout="constrained",
+            sharex="col" if is_tall else False,
         )
+        grid = axes.T if is_tall else axes
         for place, (title, chosen) in enumerate(columns.items()):
             shown = table[chosen]
-            for ax, (value, against) in zip(axes[:, place], rows, strict=True):
+            for ax, (value, against) in zip(grid[:, place], rows, strict=True):
+                is_cut = False
                 for label, runs in shown.groupby("label"):
                     x, y = _values(runs, shown, value, against)
-                    y = np.maximum(y, floor) if value == "gap" else y
+                    if value == "gap":
+                        is_cut |= bool((y < floor).any())
+                        y = np.maximum(y, floor)
                     style.band(ax, x, y, label)
                 ax.set_xscale("log")
-                ax.set_xlabel(TOLD[against])
+                if not is_tall or place == len(columns) - 1:
+                    ax.set_xlabel(TOLD[against])
                 if value in ("gap", "error"):
                     ax.set_yscale("log")
+                    if is_cut:
+                        style.mark_floor(ax, floor, note=True)
                 else:
                     style.above(ax, shown.groupby("label")[value].max().min())
-            axes[0, place].set_title(title)
-        for ax, (value, _) in zip(axes[:, 0], rows, strict=True):
-            ax.set_ylabel(TOLD[value])
+            grid[0, place].set_title(title, loc="left" if is_tall else "center")
+        for row, (value, _) in zip(grid, rows, strict=True):
+            for ax in row if is_tall else row[:1]:
+                ax.set_ylabel(TOLD[value])
         return style.saved(figure, axes, path)
 
 

@@ -116,11 +116,11 @@ def _picture(table: Any, parameterizations: tuple[str, ...], path: Path) -> Path
     """Above how far each is from the best bound of all, below the step sizes."""
     names = [name for name in SETS if name in set(table.data)]
     columns = [(p, name) for p in parameterizations for name in names]
-    with style.paper() as pyplot:
+    with style.paper(8 if len(columns) < 4 else 10) as pyplot:
         figure, axes = pyplot.subplots(
             2,
             len(columns),
-            figsize=(1.75 * len(columns) + 0.9, 3.6),
+            figsize=(1.75 * len(columns) + 1.1, 3.6 if len(columns) < 4 else 4.2),
             sharex=True,
             sharey="row",
             squeeze=False,
@@ -150,13 +150,20 @@ def _picture(table: Any, parameterizations: tuple[str, ...], path: Path) -> Path
             below.axhline(1, color="0.7", lw=0.6, zorder=0)
             above.set_title(f"{name}, {SETS[name]}\n{parameterization}")
             below.set_xlabel("iteration")
-        axes[0, 0].set_ylabel("nats below the best bound")
+        if min(line.get_ydata().min() for line in _lines(axes[0])) <= FLOOR:
+            for ax in axes[0]:
+                style.mark_floor(ax, FLOOR, note=ax is axes[0, 0])
+        axes[0, 0].set_ylabel("nats below the best ELBO")
         axes[1, 0].set_ylabel("best step size")
         return style.saved(figure, axes, path)
 
 
+def _lines(axes: np.ndarray) -> list[Any]:
+    return [line for ax in axes for line in ax.get_lines()]
+
+
 FLOOR = 1e-7
-"""What is nearer to the best is drawn here: the rest is rounding."""
+"""What is nearer to the best is drawn here, and marked: the rest is rounding."""
 
 
 def curves(table: Any, column: str) -> tuple[np.ndarray, np.ndarray]:

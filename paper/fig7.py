@@ -43,4 +43,5 @@ def draw(table: Any, folder: Path) -> list[Path]:
     shown = curves.named(table, with_rates=True)
     rows = [("test", "iteration"), ("error", "iteration"), ("bound", "seconds")]
     columns = {"mnist, robust-max": np.ones(len(shown), bool)}
-    return [curves.draw(shown, columns, rows, folder / "fig7.png", room=1.6)]
+    path = folder / "fig7.png"
+    return [curves.draw(shown, columns, rows, path, room=1.6, is_tall=True)]

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import platform
@@ -63,7 +64,8 @@ class Store:
         if not self.path.is_file():
             return pandas.DataFrame({"run": []})
         try:
-            table = pandas.read_parquet(self.path)
+            # At once: read by its path, it may be replaced between two reads.
+            table = pandas.read_parquet(io.BytesIO(self.path.read_bytes()))
         except (OSError, ValueError) as error:
             raise InputError(
                 f"{self.path} cannot be read ({error}); move it away to rerun its runs"

@@ -18,6 +18,7 @@ COLOURS = {
     "L-BFGS": "#7f7f7f",
 }
 DASHES = {"0.1": (0, (1, 1)), "0.001": (0, (4, 2))}
+MARKED = {"natgrad's": (0, (6, 1, 1, 1))}
 
 
 def colour(method: str) -> str:
@@ -27,23 +28,24 @@ def colour(method: str) -> str:
 
 def dashes(method: str) -> Any:
     """By the last word: the rates of one method are told apart by their dashes."""
-    return DASHES.get(method.split()[-1], "solid")
+    by_rate = DASHES.get(method.split()[-1], "solid")
+    return MARKED.get(method.split()[0], by_rate)
 
 
 @contextlib.contextmanager
-def paper() -> Iterator[Any]:
-    """Matplotlib's settings for print."""
+def paper(size: float = 8) -> Iterator[Any]:
+    """Matplotlib's settings for print, with letters of some points."""
     import matplotlib as mpl
     from matplotlib import pyplot
 
     settings: Any = {
-        "font.size": 8,
-        "axes.titlesize": 8,
+        "font.size": size,
+        "axes.titlesize": size,
         "axes.spines.top": False,
         "axes.spines.right": False,
         "lines.linewidth": 1.2,
         "figure.dpi": 150,
-        "savefig.dpi": 200,
+        "savefig.dpi": 220,
     }
     with mpl.rc_context(settings):
         yield pyplot
@@ -65,8 +67,26 @@ def above(ax: Any, lowest: float) -> None:
     ax.set_ylim(max(bottom, lowest - 1.5 * max(top - lowest, 0.1)), top)
 
 
+def mark_floor(ax: Any, floor: float, note: bool) -> None:
+    """Shades what a logarithmic axis does not show: values are drawn at its edge."""
+    top = ax.get_ylim()[1]
+    bottom = floor * (floor / top) ** 0.1
+    ax.axhspan(bottom, floor, color="0.9", lw=0, zorder=0)
+    ax.set_ylim(bottom, top)
+    if note:
+        exponent = round(np.log10(floor))
+        ax.annotate(
+            rf"$\leq 10^{{{exponent}}}$, not resolved",
+            (0.03, (bottom * floor) ** 0.5),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            fontsize=6,
+            color="0.35",
+        )
+
+
 def saved(figure: Any, axes: np.ndarray, path: Path) -> Path:
-    """Names the lines beside the last column, writes the picture, and lets it go."""
+    """Names the lines next to the last column and writes the picture."""
     from matplotlib import pyplot
 
     figure.canvas.draw()
@@ -77,8 +97,11 @@ def saved(figure: Any, axes: np.ndarray, path: Path) -> Path:
     return path
 
 
-def label_ends(ax: Any, gap: float = 0.075) -> None:
-    """The names of the lines at their right ends, moved apart where they touch."""
+def label_ends(ax: Any) -> None:
+    """A sample and the name of each line at its right end, moved apart if they touch.
+
+    The sample has the dashes, so that lines of one colour are told apart.
+    """
     lines = [line for line in ax.get_lines() if not line.get_label().startswith("_")]
     if not lines:
         return
@@ -91,6 +114,9 @@ def label_ends(ax: Any, gap: float = 0.075) -> None:
             last = np.flatnonzero(is_there)[-1]
             ends.append([to_axes.transform((x[last], y[last]))[1], line])
     ends.sort(key=lambda pair: pair[0])
+    box = ax.get_window_extent()
+    width, height = (72 / ax.figure.dpi * side for side in (box.width, box.height))
+    gap = 9.5 / height  # of letters of 7 points
     heights = [min(max(height, 0.0), 1.0) for height, _ in ends]
     for place in range(1, len(heights)):
         heights[place] = max(heights[place], heights[place - 1] + gap)
@@ -98,9 +124,18 @@ def label_ends(ax: Any, gap: float = 0.075) -> None:
     for place in range(len(heights) - 2, -1, -1):
         heights[place] = min(heights[place], heights[place + 1] - gap)
     for height, (_, line) in zip(heights, ends, strict=True):
+        ax.plot(
+            [1 + 3 / width, 1 + 21 / width],
+            [height, height],
+            transform=ax.transAxes,
+            clip_on=False,
+            color=line.get_color(),
+            linestyle=dashes(line.get_label()),
+            label="_sample",
+        )
         ax.annotate(
             line.get_label(),
-            (1.02, height),
+            (1 + 24 / width, height),
             xycoords="axes fraction",
             color=line.get_color(),
             va="center",

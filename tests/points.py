@@ -23,10 +23,9 @@ def blocks(page: str, only: tuple[type, ...] = (ast.stmt,)) -> dict:
 
 
 USERS = blocks("howto/coordinates.md")
-# What the page on extending natgrad adds, as it stands there: imports and classes.
-EXTENSIONS = blocks(
-    "development/extending.md", (ast.Import, ast.ImportFrom, ast.ClassDef)
-)
+# What the pages on extending natgrad add, as it stands there: imports and classes.
+KINDS = (ast.Import, ast.ImportFrom, ast.ClassDef)
+EXTENSIONS = blocks("howto/extending.md", KINDS) | blocks("howto/families.md", KINDS)
 
 
 def covariance(size: int, seed: int = 0) -> jax.Array:

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from hypothesis import given, settings, strategies
 
-from natgrad import _config as runs
+from natgrad import _config as config
 from natgrad._config import Run, dumps, loads
 from natgrad._registry import KERNELS, LIKELIHOODS
 from natgrad.errors import InputError
@@ -20,7 +20,7 @@ fields = strategies.fixed_dictionaries(
         | strategies.lists(text.filter(lambda name: name != "y"), unique=True).map(
             tuple
         ),
-        "nulls": strategies.sampled_from(runs.NULLS),
+        "nulls": strategies.sampled_from(config.NULLS),
         "sha256": strategies.none() | text,
         "likelihood": strategies.sampled_from(("auto", *LIKELIHOODS)),
         "kernel": strategies.sampled_from((*KERNELS,)),
@@ -48,10 +48,10 @@ def test_what_is_given_takes_the_place_of_what_is_written():
 
 def test_a_relative_path_begins_where_the_file_is(tmp_path):
     (tmp_path / "run.toml").write_text('[data]\ndata = "a.csv"\ntarget = "y"\n')
-    assert runs.read(tmp_path / "run.toml").data == str(tmp_path / "a.csv")
-    assert runs.read(tmp_path / "run.toml", data="b.csv").data == "b.csv"
+    assert config.read(tmp_path / "run.toml").data == str(tmp_path / "a.csv")
+    assert config.read(tmp_path / "run.toml", data="b.csv").data == "b.csv"
     (tmp_path / "run.toml").write_text('[data]\ndata = "energy"\ntarget = "y"\n')
-    assert runs.read(tmp_path / "run.toml").data == "energy"
+    assert config.read(tmp_path / "run.toml").data == "energy"
 
 
 @pytest.mark.parametrize(
@@ -83,15 +83,15 @@ def test_what_is_wrong_is_named(tmp_path, lines, message):
     path = tmp_path / "run.toml"
     path.write_text(f"[data]\ndata = 'a.csv'\ntarget = 'y'\n{lines}\n")
     with pytest.raises(InputError, match=rf"run\.toml: .*{message}"):
-        runs.read(path)
+        config.read(path)
 
 
 def test_what_is_missing_is_named(tmp_path):
     (tmp_path / "run.toml").write_text("[data]\ndata = 'a.csv'\n")
     with pytest.raises(InputError, match="no 'target'"):
-        runs.read(tmp_path / "run.toml")
+        config.read(tmp_path / "run.toml")
     with pytest.raises(InputError, match="cannot be read: No such file"):
-        runs.read(tmp_path / "other.toml")
+        config.read(tmp_path / "other.toml")
     (tmp_path / "flat.toml").write_text("data = 'a.csv'\n")
     with pytest.raises(InputError, match="data is 'a.csv'; it should be a section"):
-        runs.read(tmp_path / "flat.toml")
+        config.read(tmp_path / "flat.toml")

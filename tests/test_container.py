@@ -22,7 +22,7 @@ import pytest
 import safetensors.numpy
 
 import natgrad
-from natgrad import _container as envelope
+from natgrad import _container as container
 from natgrad.errors import (
     CheckpointError,
     CorruptFileError,
@@ -48,7 +48,7 @@ ARRAYS = {
         for bits in (8, 16, 32, 64)
     },
 }
-GOOD = envelope.pack(DOCUMENT, ARRAYS)
+GOOD = container.pack(DOCUMENT, ARRAYS)
 
 
 def sealed(text: bytes | dict, block: bytes, length: int | None = None) -> bytes:
@@ -57,7 +57,7 @@ def sealed(text: bytes | dict, block: bytes, length: int | None = None) -> bytes
         text = json.dumps(text).encode()
     size = len(text) if length is None else length
     rest = size.to_bytes(8, "little") + text + block
-    start = envelope.MAGIC + (1).to_bytes(4, "little")
+    start = container.MAGIC + (1).to_bytes(4, "little")
     return start + hashlib.sha256(rest).digest() + rest
 
 
@@ -91,7 +91,7 @@ MARK = "/tmp/natgrad-hostile"  # what some would write, were they run
 HOSTILE = {
     "nothing": b"",
     "one byte": b"\x89",
-    "only the magic": envelope.MAGIC,
+    "only the magic": container.MAGIC,
     "a pickle": f"cos\nsystem\n(S'touch {MARK}'\ntR.".encode(),
     "a pickle inside": sealed(f"cos\nsystem\n(S'touch {MARK}'\ntR.".encode(), EMPTY),
     "a zip bomb": zip_bomb(),
@@ -151,8 +151,8 @@ HOSTILE = {
 
 def test_what_is_read_is_what_was_written(tmp_path):
     path = tmp_path / "file"
-    envelope.write(path, DOCUMENT, ARRAYS)
-    document, arrays = envelope.read(path)
+    container.write(path, DOCUMENT, ARRAYS)
+    document, arrays = container.read(path)
     assert document == DOCUMENT
     assert arrays.keys() == ARRAYS.keys()
     for name, array in arrays.items():
@@ -163,7 +163,7 @@ def test_what_is_read_is_what_was_written(tmp_path):
 
 def test_the_same_contents_give_the_same_bytes():
     turned = dict(reversed(ARRAYS.items()))
-    assert envelope.pack(dict(reversed(DOCUMENT.items())), turned) == GOOD
+    assert container.pack(dict(reversed(DOCUMENT.items())), turned) == GOOD
 
 
 def test_the_layout_is_as_documented():
@@ -182,7 +182,7 @@ def test_every_flipped_bit_is_noticed():
         data = bytearray(GOOD)
         data[bit // 8] ^= 1 << bit % 8
         with pytest.raises(REFUSED):
-            envelope.unpack(bytes(data))
+            container.unpack(bytes(data))
 
 
 def test_every_truncation_zeroed_block_and_swap_is_noticed():
@@ -199,7 +199,7 @@ def test_every_truncation_zeroed_block_and_swap_is_noticed():
     for data in damaged:
         if data != GOOD:
             with pytest.raises(REFUSED):
-                envelope.unpack(data)
+                container.unpack(data)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -211,7 +211,7 @@ def test_a_hostile_file_is_refused_at_once(name, tmp_path):
     for _ in range(3):  # the machine's worst moment is not counted either
         start = time.thread_time()
         with pytest.raises(REFUSED, match=str(path)) as info:
-            envelope.read(path)
+            container.read(path)
         taken.append(time.thread_time() - start)
         if taken[-1] < 1:
             break
@@ -226,9 +226,9 @@ def test_what_is_not_a_file_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe", "/dev/zero"):
         with pytest.raises(CorruptFileError, match="not a file"):
-            envelope.read(path)
+            container.read(path)
     with pytest.raises(FileNotFoundError):
-        envelope.read(tmp_path / "none")
+        container.read(tmp_path / "none")
 
 
 def test_a_file_too_large_is_refused_unread(tmp_path):
@@ -236,16 +236,16 @@ def test_a_file_too_large_is_refused_unread(tmp_path):
     path.write_bytes(GOOD)
     os.truncate(path, 2**40)  # most of it a hole
     with pytest.raises(CorruptFileError, match="max_bytes"):
-        envelope.read(path)
+        container.read(path)
 
 
 def test_a_hash_from_elsewhere_is_demanded(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(GOOD)
     digest = hashlib.sha256(GOOD).hexdigest()
-    assert envelope.read(path, expect_sha256=digest.upper())[0] == DOCUMENT
+    assert container.read(path, expect_sha256=digest.upper())[0] == DOCUMENT
     with pytest.raises(CorruptFileError, match="SHA-256"):
-        envelope.read(path, expect_sha256=digest[:-1] + "x")
+        container.read(path, expect_sha256=digest[:-1] + "x")
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_a_hash_from_elsewhere_is_demanded(tmp_path):
 )
 def test_what_could_not_be_read_is_not_written(document, arrays, tmp_path):
     with pytest.raises(InputError):
-        envelope.write(tmp_path / "file", document, arrays)
+        container.write(tmp_path / "file", document, arrays)
     assert not list(tmp_path.iterdir())
 
 
@@ -300,7 +300,7 @@ def assert_kept(folder, target, *contexts):
         for context in contexts:
             stack.enter_context(context)
         with pytest.raises(CheckpointError, match="is unchanged") as info:
-            envelope.write(target, DOCUMENT, ARRAYS)
+            container.write(target, DOCUMENT, ARRAYS)
     assert (sorted(folder.iterdir()), target.read_bytes()) == before
     return info.value
 
@@ -328,7 +328,7 @@ def test_a_folder_that_is_read_only_or_missing_is_said():
         assert assert_kept(folder, target, no_privilege()).errno == errno.EACCES
         folder.chmod(0o700)
         with pytest.raises(CheckpointError, match="No such file"):
-            envelope.write(folder / "none" / "file", DOCUMENT, ARRAYS)
+            container.write(folder / "none" / "file", DOCUMENT, ARRAYS)
 
 
 def test_what_is_not_a_file_is_not_written_over(tmp_path):
@@ -338,7 +338,7 @@ def test_what_is_not_a_file_is_not_written_over(tmp_path):
     before = sorted(tmp_path.iterdir())
     for name in ("folder", "loop", "pipe"):
         with pytest.raises(CheckpointError, match="not a file"):
-            envelope.write(tmp_path / name, DOCUMENT, ARRAYS)
+            container.write(tmp_path / name, DOCUMENT, ARRAYS)
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -346,19 +346,19 @@ def test_a_link_is_followed_and_what_a_killed_process_left_written_over(tmp_path
     target, link = tmp_path / "file", tmp_path / "link"
     link.symlink_to(target)
     (tmp_path / ".file.tmp").write_bytes(bytes(10**5))
-    envelope.write(link, DOCUMENT, ARRAYS)
+    container.write(link, DOCUMENT, ARRAYS)
     assert link.is_symlink() and target.read_bytes() == GOOD
     assert sorted(tmp_path.iterdir()) == [target, link]
 
 
 def test_writers_at_once_do_not_mix(tmp_path):
     target = tmp_path / "file"
-    files = [envelope.pack({"writer": i}, ARRAYS) for i in range(4)]
+    files = [container.pack({"writer": i}, ARRAYS) for i in range(4)]
     done = []
 
     def writes(i):
         for _ in range(50):
-            envelope.write(target, {"writer": i}, ARRAYS)
+            container.write(target, {"writer": i}, ARRAYS)
             done.append(target.read_bytes() in files)
 
     threads = [threading.Thread(target=writes, args=(i,)) for i in range(4)]
@@ -376,10 +376,10 @@ def test_a_full_disk_leaves_the_old_file(tmp_path):
         pytest.skip("a small file system cannot be mounted here")
     try:
         target = tmp_path / "file"
-        envelope.write(target, DOCUMENT, {})
+        container.write(target, DOCUMENT, {})
         before = target.read_bytes()
         with pytest.raises(CheckpointError, match="No space left"):
-            envelope.write(target, DOCUMENT, {"a": np.zeros(2000)})
+            container.write(target, DOCUMENT, {"a": np.zeros(2000)})
         assert target.read_bytes() == before and list(tmp_path.iterdir()) == [target]
     finally:
         subprocess.run(["umount", str(tmp_path)], check=True)
@@ -390,7 +390,7 @@ def test_the_package_has_no_way_to_run_what_it_reads():
     calls = {"eval", "exec", "__import__", "import_module", "system", "allow_pickle"}
     is_on = lambda value: ast.unparse(value) != "False"
     found = []
-    for path in Path(envelope.__file__).parent.rglob("*.py"):
+    for path in Path(container.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             used = set()
             if isinstance(node, ast.ImportFrom):

@@ -35,7 +35,7 @@ def test_an_entry_is_what_its_class_is(entry):
     assert "link" not in fields or made.link == entry.link
 
 
-def test_a_name_works_in_the_command_the_estimators_files_and_docs(entry):
+def test_a_name_works_in_the_command_the_estimators_and_files(entry):
     assert Run("a.csv", "y", likelihood=entry.name).likelihood == entry.name
     estimator = registry.ESTIMATORS[entry.task]
     assert files.LIKELIHOODS[estimator][entry.name] == (
@@ -43,10 +43,20 @@ def test_a_name_works_in_the_command_the_estimators_files_and_docs(entry):
     )
     assert f'"{entry.name}"' in getattr(natgrad.sklearn, estimator).__doc__
     assert OWN[f"likelihoods.{entry.kind}"] is getattr(likelihoods, entry.kind)
-    page = (DOCS / "explanation" / "likelihoods.md").read_text()
-    row = next(line for line in page.splitlines() if f"[`{entry.kind}`]" in line)
-    assert f"`{estimator}(" in row
-    assert f"`{entry.name}`" in (DOCS / "howto" / "cli.md").read_text()
+
+
+def test_the_table_of_likelihoods_has_all_with_a_name_and_no_other():
+    page = (DOCS / "explanation" / "likelihoods.md").read_text("utf-8")
+    table = page.split("\n## ")[1].split("\n| name |")[1].split("\n\n")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
+    assert len(rows) == len(LIKELIHOODS)
+    for (name, _, link, _, estimator), entry in zip(
+        rows, LIKELIHOODS.values(), strict=True
+    ):
+        assert name == f"[`{entry.name}`](#{entry.kind.lower()})"
+        assert f"\n## {entry.kind}\n" in page
+        assert link.startswith(entry.link)
+        assert estimator == f"`{registry.ESTIMATORS[entry.task]}`"
 
 
 @pytest.mark.parametrize("name", KERNELS)

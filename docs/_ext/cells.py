@@ -2,7 +2,8 @@
 
 A page is plain Markdown. Each of its blocks marked `python` is a cell; the cells of a
 page run in order in one process, in an empty folder, and what they print and draw is
-shown below them. A block marked `py` is shown and not run.
+shown below them. A block marked `python folded` shows its code on a click; one marked
+`py` is shown and not run.
 """
 
 import os
@@ -31,6 +32,8 @@ c.IPKernelApp.log_level = "ERROR"  # or each kernel warns of its port
 """
 
 KERNEL = {"name": "python3", "display_name": "Python", "language": "python"}
+
+DOTS = 2  # of a picture for each pixel of the page, as matplotlibrc has it
 
 # What an expression that draws returns, and no reader wants to see.
 UNWANTED = re.compile(
@@ -64,14 +67,18 @@ def read(text: str) -> nbformat.NotebookNode:
     blocks = [token for token in MarkdownIt().parse(text) if token.type == "fence"]
     for block in blocks:
         begin, end = block.map or (0, 0)
-        if block.info.strip() != "python":
+        kind = block.info.split()
+        if kind[:1] != ["python"]:
             continue
         if block.level:
             raise ValueError(
                 f"line {begin + 1}: a block in a list or a quote cannot run"
             )
         add_prose(done, begin)
-        cells.append(nbformat.v4.new_code_cell(block.content.rstrip("\n")))
+        cell = nbformat.v4.new_code_cell(block.content.rstrip("\n"))
+        if "folded" in kind:
+            cell.metadata["tags"] = ["hide-input"]
+        cells.append(cell)
         starts.append(begin + 1)
         done = end
     add_prose(done, len(lines))
@@ -81,7 +88,11 @@ def read(text: str) -> nbformat.NotebookNode:
 
 
 def _finish(app: Sphinx, document: nodes.document) -> None:
-    """Takes out what is not for readers, and tells how long the page took."""
+    """Takes out what is not for readers, and adds sizes and seconds."""
+    for picture in document.findall(nodes.image):
+        if "jupyter_execute" in picture["uri"] and picture["uri"].endswith(".png"):
+            header = (Path(app.srcdir) / picture["uri"]).read_bytes()[:24]
+            picture["width"] = f"{int.from_bytes(header[16:20]) // DOTS}px"
     for bundle in list(document.findall(nodes.container)):
         if bundle.get("nb_element") != "mime_bundle":
             continue

@@ -21,11 +21,12 @@ def setup(app: Sphinx) -> dict[str, bool]:
 
 
 class Layers(SphinxDirective):
-    """Every file of natgrad, from the lowest layer to the highest."""
+    """Every file of natgrad, from the lowest layer to the highest, folded away."""
 
     def run(self) -> list[nodes.Node]:
         parent = nodes.Element()
-        self.state.nested_parse(StringList(table().splitlines()), 0, parent)
+        text = f":::{{dropdown}} Every file, layer by layer\n{table()}\n:::"
+        self.state.nested_parse(StringList(text.splitlines()), 0, parent)
         return parent.children
 
 

@@ -1,4 +1,4 @@
-"""The reference in the site: its pages are written, and types lead to theirs."""
+"""The reference in the site: pages are written, types lead to theirs, names to code."""
 
 import public
 import reference
@@ -18,11 +18,13 @@ def _link(app: Sphinx, document: nodes.document) -> None:
 
     Their short names mean what they mean in the file that the signature is from.
     """
-    for signature in document.findall(addnodes.desc_signature):
+    for signature in list(document.findall(addnodes.desc_signature)):
         module = signature.get("module")
         if module not in public.modules():
             continue
         name = public.found(module, signature["fullname"].split(".")[0])
+        if name is not None and "." not in signature["fullname"]:
+            signature.append(_source_of(name))
         for mention in list(signature.findall(addnodes.pending_xref)):
             target = public.found(name.home, mention["reftarget"]) if name else None
             address = public.addresses().get(public.full(target)) if target else None
@@ -30,3 +32,10 @@ def _link(app: Sphinx, document: nodes.document) -> None:
                 mention.replace_self(mention.children)
             else:
                 mention["reftarget"] = address
+
+
+def _source_of(name: public.Name) -> addnodes.only:
+    """A link to the code of a name, in pages of HTML."""
+    text = nodes.inline("", "[source]", classes=["viewcode-link"])
+    link = nodes.reference("", "", text, internal=False, refuri=reference.source(name))
+    return addnodes.only("", link, expr="html")

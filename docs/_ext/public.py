@@ -2,9 +2,9 @@
 
     python docs/_ext/public.py > tests/public_names.txt
 
-A module's public names are those in its `__all__`; else those it imports as themselves
-(`x as x`), the functions and classes it defines, and the constants that have a
-docstring. None begins with `_`.
+A module's public names are those in its `__all__`, in that order: the reference has
+what most users need first. The names that a module imports as themselves (`x as x`) or
+defines are looked up there.
 """
 
 import ast
@@ -51,15 +51,25 @@ def tree(module: str) -> ast.Module:
 
 @functools.cache
 def modules() -> tuple[str, ...]:
-    """Every public module: natgrad itself, what it leads to, and those apart."""
-    found: set[str] = set()
-    waiting = ["natgrad", *APART]
-    while waiting:
-        module = waiting.pop()
-        if module not in found:
-            found.add(module)
-            waiting += [full(name) for name in names(module) if name.kind == "module"]
-    return tuple(sorted(found))
+    """Every public module: natgrad itself, what it leads to, and those apart.
+
+    They are in the order of `__all__`. A module stands where its own names begin there:
+    before the modules below it, or between them.
+    """
+    return tuple(_in_order("natgrad"))
+
+
+def _in_order(module: str) -> Iterator[str]:
+    is_shown = False
+    for name in names(module):
+        if name.kind == "module":
+            yield from _in_order(full(name))
+        elif not is_shown:
+            is_shown = True
+            yield module
+    for apart in APART:
+        if apart.rpartition(".")[0] == module:
+            yield from _in_order(apart)
 
 
 def full(name: Name) -> str:
@@ -69,29 +79,19 @@ def full(name: Name) -> str:
 
 @functools.cache
 def names(module: str) -> tuple[Name, ...]:
-    """What a module shows to its users, in the order of its file."""
-    imported = [
-        found(module, alias.name)
-        for statement in _imports(module)
-        for alias in statement.names
-        if alias.asname == alias.name
-    ]
-    written = [
-        name
-        for name in _written(module)
-        if not name.name.startswith("_") and (name.kind != "data" or name.doc)
-    ]
-    every = (*(name for name in imported if name is not None), *written)
-    chosen = _in_all(module)
-    return every if chosen is None else tuple(n for n in every if n.name in chosen)
+    """What a module shows to its users, in the order of its `__all__`."""
+    looked_up = {name: found(module, name) for name in _in_all(module)}
+    if missing := [name for name, what in looked_up.items() if what is None]:
+        raise ValueError(f"{module} does not define {missing}, which its __all__ has")
+    return tuple(name for name in looked_up.values() if name is not None)
 
 
-def _in_all(module: str) -> list[str] | None:
-    """What `__all__` has, if there is one."""
+def _in_all(module: str) -> list[str]:
+    """What `__all__` has, which every public module should have."""
     for name in _written(module):
         if name.name == "__all__" and isinstance(name.node, ast.Assign):
             return ast.literal_eval(name.node.value)
-    return None
+    raise ValueError(f"{module} has no __all__, so the order of its names is unknown")
 
 
 @functools.cache

@@ -1,13 +1,16 @@
 """Pages of the reference: one for each public module, made when the site is built.
 
 They are made from the source, so that annotations stand as they are written: shapes in
-strings, and aliases by their names. Docstrings are Markdown.
+strings, and aliases by their names. Docstrings are Markdown, with examples (`>>>`), the
+sections of scikit-learn (`Parameters` above a line) and a list of errors (`Raises:`).
 """
 
 import ast
 import copy
 import inspect
 import re
+import textwrap
+import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,10 @@ from public import Name
 
 FOLDER = Path(__file__).parents[1] / "reference" / "modules"
 COMMANDS = "The command line"
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+FIRST = ("fit", "predict", "predict_proba")  # of an estimator's methods
+SETUP = "../index.md#setup-for-the-examples"
 
 
 def write() -> None:
@@ -26,6 +33,7 @@ def write() -> None:
     FOLDER.mkdir(exist_ok=True)
     pages = {f"{module}.md": page(module) for module in public.modules()}
     pages["command_line.md"] = commands()
+    pages["summary.txt"] = summary()
     for file in FOLDER.iterdir():
         if file.name not in pages:
             file.unlink()
@@ -45,12 +53,40 @@ def page(module: str) -> str:
     if below:
         rows = [f"- [{full}]({full}.md): {_first(n)}" for n, full in _addressed(below)]
         parts.append("\n".join(rows))
-    for title, kind in (("Classes", "class"), ("Functions", "function")):
-        entries = [_entry(name) for name in names if name.kind == kind]
-        parts += [f"## {title}", *entries] if entries else []
-    constants = [_constant(name) for name in names if name.kind == "data"]
-    parts += ["## Constants", *constants] if constants else []
+    own = [name for name in names if name.kind != "module"]
+    if len(own) > 1:
+        parts.append(_listed(module, own))
+    if any(">>>" in (name.doc or "") for name in own):
+        parts.append(f"The examples start with [these lines]({SETUP}).")
+    parts += [_constant(name) if name.kind == "data" else _entry(name) for name in own]
     return "\n\n".join(parts) + "\n"
+
+
+def summary() -> str:
+    """All modules and names with a line on each, for the page that lists them."""
+    pages = "\n".join(f"modules/{name}" for name in ("command_line", *public.modules()))
+    parts = [f"```{{toctree}}\n:hidden:\n\n{pages}\n```"]
+    for module in public.modules():
+        first = (ast.get_docstring(public.tree(module)) or "").split("\n")[0]
+        own = [name for name in public.names(module) if name.kind != "module"]
+        parts += [f"### [{module}](modules/{module}.md)", first, _listed(module, own)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _listed(module: str, names: Iterable[Name]) -> str:
+    """Names with links and the first lines of their docstrings."""
+    return "\n".join(
+        f"- {{py:obj}}`{name.name} <{module}.{name.name}>`: {_first(name)}"
+        for name in names
+    )
+
+
+def source(name: Name) -> str:
+    """The address of the lines that define a name."""
+    file = public.file_of(name.home)
+    assert file is not None and isinstance(name.node, ast.stmt)
+    path = file.relative_to(ROOT).as_posix()
+    return f"{PROJECT['urls']['Homepage']}/blob/main/{path}#L{name.node.lineno}"
 
 
 def commands() -> str:
@@ -78,7 +114,7 @@ def _fenced(kind: str, body: str, ticks: int = 3) -> str:
 
 def _directive(kind: str, argument: str, options: Iterable[str], body: str) -> str:
     """A directive, in a fence that is longer than those inside."""
-    ticks = 4 if "```" in body else 3
+    ticks = max([2, *map(len, re.findall("^`{3,}", body, re.M))]) + 1
     lines = [*options, "", body]
     return _fenced(f"{{py:{kind}}} {argument}", "\n".join(lines), ticks)
 
@@ -113,6 +149,7 @@ def shown(name: Name) -> list[Name]:
 
     Those of a public base stand with the base, and so does a method that only does in
     its own way what the base says. A field is in the signature, unless it is explained.
+    What every user of an estimator needs comes first.
     """
     line = public.lineage(name)
     bases = [base for base in line[1:] if public.full(base) in public.addresses()]
@@ -126,7 +163,7 @@ def shown(name: Name) -> list[Name]:
             if member.doc or not (is_field or member.name in stated):
                 doc = documented(name, member)
                 members.setdefault(member.name, member._replace(doc=doc))
-    return list(members.values())
+    return sorted(members.values(), key=lambda member: member.name not in FIRST)
 
 
 def documented(name: Name, member: Name) -> str | None:
@@ -188,14 +225,45 @@ def _bases(name: Name) -> list[str]:
 
 
 def _markdown(doc: str | None) -> str:
-    """A docstring as Markdown, with lists of parameters as scikit-learn has them."""
-    parts = re.split(r"^(\w+)\n-{3,}\n", inspect.cleandoc(doc or ""), flags=re.M)
-    text = parts[0]
-    for title, body in zip(parts[1::2], parts[2::2], strict=True):
-        items = re.sub(r"^(\w+) : (.*)$", r"- `\1`: \2.", body, flags=re.M)
-        items = re.sub(r" {2,}", " ", items.replace("\n    ", " "))
-        text += f"**{title}**\n\n{items}"
+    """A docstring as Markdown, with its examples, parameters and errors in form."""
+    blocks = re.split(r"\n{2,}(?=\S)", inspect.cleandoc(doc or ""))
+    return "\n\n".join(map(_block, blocks))
+
+
+def _block(text: str) -> str:
+    if text.startswith(">>>"):
+        return _fenced("pycon", text)
+    first, _, rest = text.partition("\n")
+    if first == "Raises:":
+        errors = [
+            (_error(name), about) for name, about in _items(textwrap.dedent(rest))
+        ]
+        return "**Raises**\n\n" + "\n".join(f"- {name} {a}" for name, a in errors)
+    if re.match(r"-{3,}\n", rest):
+        items = "\n".join(_parameter(*item) for item in _items(rest.split("\n", 1)[1]))
+        return f"**{first}**\n\n{items}"
     return text
+
+
+def _items(text: str) -> Iterator[tuple[str, str]]:
+    """What stands at the left of a list, and what is indented below each."""
+    for item in re.split(r"\n(?=\S)", text):
+        head, _, about = item.partition("\n")
+        yield " ".join(head.split()), " ".join(about.split())
+
+
+def _parameter(head: str, about: str) -> str:
+    names, _, kind = head.partition(" : ")
+    shown = ", ".join(f"`{name}`" for name in names.split(", "))
+    return f"- {shown}: {kind}. {about}" if kind else f"- {shown}: {about}"
+
+
+def _error(head: str) -> str:
+    name, _, why = head.partition(": ")
+    address = f"natgrad.errors.{name}"
+    is_own = address in public.addresses().values()
+    shown = f"{{py:class}}`{name} <{address}>`" if is_own else f"`{name}`"
+    return f"{shown}: {why}"
 
 
 def _call(node: ast.FunctionDef, home: str, is_bound: bool = False) -> str:

@@ -1,8 +1,8 @@
 """How many bicycles are hired in each hour of the day?
 
-Two years of hourly hires in Washington, D.C. They are counts, and vary far more than
-a Poisson law allows: on one morning there is a street fair, on another it is icy. A
-negative binomial law learns by how much.
+You fit counts with the negative binomial likelihood. The data are two years of hourly
+hires in Washington, D.C. They vary far more than a Poisson distribution allows: one
+morning has a street fair, another is icy. The negative binomial learns how much more.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from natgrad.sklearn import GPRegressor
 
 
 INPUTS = ["hr", "workingday", "temp"]
-TOLERANCE = 0.05  # 290 hours are tested, and one more of them is 0.003
+TOLERANCE = 0.05  # one more of the 290 test hours is 0.003
 
 
 def main(out: Path) -> None:
@@ -29,7 +29,7 @@ def main(out: Path) -> None:
         models[name] = model.fit(rows.x, rows.y)
         low, high = model.predict(test, quantiles=[0.05, 0.95]).T
         inside[name] = np.mean((low <= seen) & (seen <= high))
-        print(f"{name}: {inside[name]:.3f} of hours in their 90 % interval")
+        print(f"{name}: {inside[name]:.3f} of held-out hours in their 90 % interval")
 
     hours = np.arange(24)
     figure, axes = plt.subplots(1, 2, figsize=(7.2, 3.8), sharey=True)
@@ -40,7 +40,7 @@ def main(out: Path) -> None:
         for name, colour in (("negative-binomial", "#0072B2"), ("poisson", "#D55E00")):
             low, middle, high = models[name].predict(at, quantiles=[0.05, 0.5, 0.95]).T
             bars = {"color": colour, "alpha": 0.25, "lw": 0, "step": "mid"}
-            ax.fill_between(hours, low, high, label=f"90 %, {name}", **bars)
+            ax.fill_between(hours, low, high, label=f"90 % interval, {name}", **bars)
         ax.step(hours, middle, where="mid", color="#D55E00", lw=1)
         some = np.flatnonzero(own)[::20]
         ax.scatter(rows.x[some, 0], rows.y[some], s=5, color="0.2", alpha=0.4, lw=0)
@@ -49,8 +49,8 @@ def main(out: Path) -> None:
     axes[1].legend(loc="upper left")
     held = {name: f"{100 * share:.0f} %" for name, share in inside.items()}
     figure.suptitle(
-        f"Intervals of 90 % hold {held['poisson']} of new hours (Poisson) "
-        f"or {held['negative-binomial']} (negative binomial)",
+        f"The 90 % intervals hold {held['poisson']} of held-out hours (Poisson) "
+        f"and {held['negative-binomial']} (negative binomial)",
         fontsize=11,
     )
     plt.savefig(out)

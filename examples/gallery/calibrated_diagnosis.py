@@ -1,8 +1,9 @@
 """When a model says 70 %, is it 70 %?
 
-Diabetes among 768 Pima women. In a fivefold cross-validation every woman gets her
-probability from a model that has not seen her. The curve shows how often the women of
-each bin had diabetes, beside what was predicted, and beside logistic regression.
+You check whether predicted probabilities are calibrated. The data are 768 women of the
+Pima diabetes study. In a fivefold cross-validation, each woman's probability comes from
+a model that was not trained on her. The plot compares predicted probability and
+observed frequency for a Gaussian process, logistic regression and a random forest.
 """
 
 import argparse
@@ -33,25 +34,26 @@ def main(out: Path) -> None:
     x, y = datasets.load("pima")
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
     edges = np.linspace(0, 1, 9)
-    losses = {}
 
     _, ax = plt.subplots(figsize=(5.6, 4.6))
     ax.plot([0, 1], [0, 1], color="0.5", lw=0.9, ls="--")
     for (name, model), mark in zip(MODELS.items(), "os^", strict=True):
         shares = cross_val_predict(model, x, y, cv=folds, method="predict_proba")
         share = np.asarray(shares)[:, 1]
-        losses[name] = log_loss(y, share)
-        print(f"log loss of {name}: {losses[name]:.4f}")
+        loss = log_loss(y, share)
+        print(f"log loss of {name}: {loss:.4f}")
+        legend = f"{name}, log loss {loss:.3f}"
         bins = np.digitize(share, edges[1:-1])
         count = np.bincount(bins)
         said, came = (np.bincount(bins, weights) / count for weights in (share, y))
         if name == "Gaussian process":
             low, high = binom.ppf([[0.025], [0.975]], count, said) / count
-            ax.vlines(said, low, high, color="0.85", lw=8, label="95 %, if it is right")
-        ax.plot(said, came, f"{mark}-", lw=1.4, ms=5, label=name)
-    best = min(losses, key=losses.__getitem__)
-    ax.set_title(f"Log loss is lowest for the {best}: {losses[best]:.3f}")
-    ax.set(xlabel="predicted probability of diabetes", ylabel="share who had it")
+            ax.vlines(
+                said, low, high, color="0.85", lw=8, label="95 % of bins, if right"
+            )
+        ax.plot(said, came, f"{mark}-", lw=1.4, ms=5, label=legend)
+    ax.set_title("Observed frequency follows predicted probability")
+    ax.set(xlabel="predicted probability", ylabel="observed frequency of diabetes")
     ax.set(xlim=(0, 1), ylim=(0, 1))
     ax.legend(loc="upper left")
     plt.savefig(out)

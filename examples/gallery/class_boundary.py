@@ -1,8 +1,8 @@
 """Where does one class end and the other begin?
 
-The banana set: 5,300 points in the plane, of two classes that wind around each other.
-No straight line divides them. The estimator is asked for nothing but its length; the
-dashed lines are where one class has 90 %, and between them it says that it is unsure.
+You draw the boundary of a classifier and the region where it is unsure. The data are
+5,300 points of two classes that wind around each other, so no straight line separates
+them. On the dashed lines one class has a probability of 90 %.
 """
 
 import argparse
@@ -29,14 +29,14 @@ def main(out: Path) -> None:
     error, straight = is_wrong.mean(), np.mean(line.predict(rows.x_test) != rows.y_test)
     print(f"error of the Gaussian process: {error:.3f}")
     print(f"error of a straight line: {straight:.3f}")
-    print(f"error where it is 90 % sure: {is_wrong[is_sure].mean():.3f}")
+    print(f"error where it is at least 90 % sure: {is_wrong[is_sure].mean():.3f}")
 
     figure, ax = plt.subplots(figsize=(6.4, 4.6))
     plot.boundary(model, rows.x_test, rows.y_test, ax=ax)
     ax.set(xlabel="first input", ylabel="second input")
     figure.suptitle(
-        f"{100 * error:.0f} % of new points are on the wrong side; "
-        f"of a straight line it is {100 * straight:.0f} %",
+        f"Test error {100 * error:.0f} %, compared with {100 * straight:.0f} % "
+        "for a straight line",
         fontsize=11,
     )
     plt.savefig(out)

@@ -1,8 +1,9 @@
 """What makes concrete strong?
 
-The strength of 1,030 mixtures of seven ingredients, at ages from a day to a year. Each
-input has a lengthscale of its own; one that is long means that the input hardly
-matters. The picture on the right shows how two of them act, all else being as usual.
+You rank inputs by their lengthscales and plot the effect of two of them. The data are
+1,030 mixtures of seven ingredients, tested after a day to a year. Each input has its
+own lengthscale: a long one means that the input hardly matters. On the right, all
+inputs except water and age are at their median.
 """
 
 import argparse
@@ -24,7 +25,7 @@ def main(out: Path) -> None:
     model = GPRegressor("gaussian", verbose=False)
     model.fit(table.iloc[train], strength.iloc[train])
     error = model.predict(table.iloc[test]) - strength.iloc[test]
-    print(f"typical error: {np.sqrt(np.mean(error**2)):.2f} MPa")
+    print(f"error on held-out mixtures: {np.sqrt(np.mean(error**2)):.2f} MPa")
     order = np.argsort(model.lengthscales_ / model.x_scale_)
     first, second, *_, last = table.columns[order]
     print(f"most relevant: {first}, then {second}; least: {last}")
@@ -42,7 +43,7 @@ def main(out: Path) -> None:
     right.set_xticks([1, 3, 7, 28, 90], ["1", "3", "7", "28", "90"])
     right.minorticks_off()
     right.legend(loc="upper left")
-    title = f"Most relevant is {first}, then {second}; least {last}"
+    title = f"Most relevant: {first}, then {second}. Least: {last}."
     figure.suptitle(title.replace("_", " "), fontsize=11)
     plt.savefig(out)
 

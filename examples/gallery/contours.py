@@ -1,12 +1,14 @@
 """Which way is downhill, for a distribution?
 
-The weight of glucose in the diagnosis of 25 women is a Gaussian: two numbers, so that
-the bound on the evidence is a map. Where an ordinary gradient leads depends on which
-two numbers are written down, and each choice wants a rate of its own: here the best of
-25. The natural gradient takes the same path in both, at a rate that was not searched.
+You watch four paths of gradient descent from the same start. The loss is minus the ELBO
+of a Gaussian q over one weight, so two numbers describe q. Both panels show the same
+losses and paths: on the left as mean and standard deviation, on the right as natural
+parameters. Each method runs in both coordinates, at a rate that was not tuned. The two
+natural gradient paths coincide. The two ordinary ones do not.
 """
 
 import argparse
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,18 @@ from natgrad.families import gaussian
 from natgrad.linalg import Full, Sqrt
 
 
-STEPS, MEAN, DEVIATION = 25, -1.0, 0.25
+STEPS, START = 60, (-1.0, 0.25)
+METHODS = {"natural gradient": natgrad.ngd(0.1), "ordinary gradient": optax.sgd(0.01)}
+CONTOURS = {"colors": "0.8", "linewidths": 0.7, "linestyles": "-"}
+COLOURS = ("#0072B2", "#56B4E9", "#D55E00", "#E69F00")
+
+
+def theta(mean: Any, deviation: Any) -> tuple[Any, Any]:
+    return mean / deviation**2, -0.5 / deviation**2
+
+
+def at(mean: Any, deviation: Any) -> gaussian.Moments:
+    return gaussian.Moments(mean[None], Sqrt(deviation[None, None]))
 
 
 def main(out: Path) -> None:
@@ -34,61 +47,51 @@ def main(out: Path) -> None:
     nodes, weights = np.polynomial.hermite_e.hermegauss(32)
     prior = gaussian.Moments(jnp.zeros(1), Sqrt(jnp.eye(1)))
 
-    def at(mean: Any, deviation: Any) -> gaussian.Moments:
-        return gaussian.Moments(mean[None], Sqrt(deviation[None, None]))
-
     def loss(q: gaussian.AbstractGaussian) -> Any:
-        """Minus the bound on the evidence, in nats."""
+        """Minus the ELBO of a logistic regression with 25 rows, in nats."""
         drawn = q.location()[0] + jnp.abs(q.factor()[0, 0]) * nodes
         fit = jax.nn.log_sigmoid(rows[:, None] * drawn[None, :]).sum(0)
         return q.kl(prior) - fit @ (weights / weights.sum())
 
-    def path(tx: optax.GradientTransformation, q: Any) -> Any:
-        """The mean, the deviation and the loss at each step."""
-
+    def path(tx: optax.GradientTransformation, q: Any) -> np.ndarray:
         def step(carry: Any, _: None) -> Any:
             q, state = carry
             here = jnp.stack([q.location()[0], jnp.abs(q.factor()[0, 0]), loss(q)])
             updates, state = tx.update(jax.grad(loss)(q), state, q)
             return (optax.apply_updates(q, updates), state), here
 
-        return jax.lax.scan(step, (q, tx.init(q)), length=STEPS + 1)[1]
+        return np.asarray(jax.lax.scan(step, (q, tx.init(q)), length=STEPS + 1)[1])
 
-    start = at(jnp.asarray(MEAN), jnp.asarray(DEVIATION))
-    chart = gaussian.Canonical(jnp.zeros(1), Full(jnp.eye(1)))
-    theta = chart.at_natural(start.natural())
-    walks = {"natural gradient": np.asarray(path(natgrad.mirror_descent(0.5), start))}
-    lowest = walks["natural gradient"][-1, 2]
-    rates = jnp.geomspace(1e-3, 1e3, 25)
-    at_rates = jax.vmap(lambda rate, q: path(optax.sgd(rate), q), (0, None))
-    for name, q in (("mean, deviation", start), ("natural parameters", theta)):
-        tried = np.asarray(at_rates(rates, q))
-        best = np.nan_to_num(tried[:, :, 2], nan=np.inf).mean(1).argmin()
-        walks[f"ordinary, in {name}"] = tried[best]
+    moments = at(*jnp.array(START))
+    canonical = gaussian.Canonical(jnp.zeros(1), Full(jnp.eye(1)))
+    starts = {"(m, s)": moments, "θ": canonical.at_natural(moments.natural())}
+    walks = {}
+    for method, name in itertools.product(METHODS, starts):
+        walks[f"{method} in {name}"] = path(METHODS[method], starts[name])
+    lowest = min(walk[:, 2].min() for walk in walks.values())
     for name, walk in walks.items():
-        print(
-            f"{name}: {walk[10, 2] - lowest:.3f} nats above the lowest after 10 steps"
-        )
+        print(f"{name}: {walk[-1, 2] - lowest:.3f} nats above the lowest loss")
 
-    sides = np.linspace(-1.3, 1.9, 120), np.linspace(0.1, 0.9, 90)
-    heights = jax.vmap(jax.vmap(lambda m, s: loss(at(m, s))))(*np.meshgrid(*sides))
-    figure, ax = plt.subplots(figsize=(5.6, 3.8))
+    mean, deviation = np.meshgrid(np.linspace(-2.5, 3, 240), np.geomspace(0.15, 2, 200))
+    heights = jax.vmap(jax.vmap(lambda m, s: loss(at(m, s))))(mean, deviation)
     gaps = np.log(np.asarray(heights) - lowest + 0.02)
-    ax.contour(*sides, gaps, 14, colors="0.8", linewidths=0.7, linestyles="-")
+    figure, axes = plt.subplots(1, 2, figsize=(8.6, 3.9))
     lines = []
-    for name, colour in zip(walks, ("#0072B2", "#D55E00", "#E69F00"), strict=True):
-        lines += ax.plot([], [], "o-", ms=3.5, lw=1.4, color=colour, label=name)
-    ax.set(xlabel="mean of the weight", ylabel="its deviation")
-    ax.legend(loc="upper left", frameon=True, framealpha=0.9)
+    for ax, chart in zip(axes, (lambda m, s: (m, s), theta), strict=True):
+        ax.contour(*chart(mean, deviation), gaps, 16, **CONTOURS)
+        for (name, walk), colour in zip(walks.items(), COLOURS, strict=True):
+            wide = 5 if colour == COLOURS[0] else 1.6
+            (line,) = ax.plot([], [], color=colour, lw=wide, label=name)
+            lines.append((line, np.stack(chart(*walk[:, :2].T))))
+    axes[0].set(xlim=(-1.3, 1.9), ylim=(0.15, 0.9), xlabel="mean", ylabel="deviation")
+    axes[1].set(xlim=(-20, 12), ylim=(-11, 0), xlabel="θ₁", ylabel="θ₂")
+    axes[0].legend(loc="upper left", frameon=True, framealpha=0.9)
 
     def draw(frame: int) -> list[Any]:
-        ax.set_title(f"Step {frame}: ordinary paths depend on the coordinates")
-        for line, walk in zip(lines, walks.values(), strict=True):
-            line.set_data(*walk[: frame + 1, :2].T)
-        return lines
+        return [line.set_data(*points[:, : frame + 1]) for line, points in lines]
 
-    frames = [*range(STEPS + 1), *[STEPS] * 8]
-    FuncAnimation(figure, draw, frames).save(out, PillowWriter(4))
+    frames = [*range(0, STEPS + 1, 2), *[STEPS] * 10]
+    FuncAnimation(figure, draw, frames).save(out, PillowWriter(6), dpi=100)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""When should one fly from New York, so as not to be late?
+"""When should you fly from New York to arrive on time?
 
-274,000 flights of 2013, put in random order in a folder of Parquet, from which batches
-are read as they are needed: of a hundred times as many rows no more would be in memory.
-Delays have heavy tails, so the noise is Student's t, whose middle is the usual flight.
-Hours are those at which a plane did leave: late at night these are the late ones, and
-so the picture ends before.
+You train on a folder of Parquet files and plot a map of the delay. The data are 274,000
+flights of 2013. natgrad reads batches as it needs them, so memory does not grow with
+the number of rows. Delays have heavy tails, so the likelihood is Student-t, and the map
+shows the median flight. The hour is that of the actual departure. Late at night only
+delayed planes depart, so the map ends before.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from natgrad import datasets, gp
 from natgrad.data import Parquet, scan, shuffle
 
 
-TOLERANCE = 0.15  # 600 noisy steps, and some minutes of hundreds
+TOLERANCE = 0.15  # 600 steps on noisy batches
 INPUTS = ["dep_time", "distance"]
 
 
@@ -45,22 +45,22 @@ def main(out: Path) -> None:
 
     hours, miles = np.linspace(5.5, 20.5, 80), np.linspace(200, 2500, 60)
     at = np.stack(np.meshgrid(60 * hours, miles), -1).reshape(-1, 2)
-    usual, _ = gp.predictor(model).latent((at - found.mean) / found.deviation)
-    delay = 60 * usual.reshape(60, 80)
-    middle = np.interp([7, 13, 19], hours, delay[20])
-    for hour, minutes in zip((7, 13, 19), middle, strict=True):
+    middle, _ = gp.predictor(model).latent((at - found.mean) / found.deviation)
+    delay = 60 * middle.reshape(60, 80)
+    at_hours = np.interp([7, 13, 19], hours, delay[20])
+    for hour, minutes in zip((7, 13, 19), at_hours, strict=True):
         print(
-            f"usual delay of {miles[20]:.0f} miles at {hour} h: {minutes:.1f} minutes"
+            f"median delay of {miles[20]:.0f} miles at {hour} h: {minutes:.1f} minutes"
         )
 
     figure, ax = plt.subplots()
     levels = np.arange(-14, 15, 2)
     field = ax.contourf(hours, miles, delay, levels, cmap="PuOr_r", extend="both")
-    figure.colorbar(field, label="delay of the usual flight at arrival, minutes")
+    figure.colorbar(field, label="median delay at arrival, minutes")
     ax.set(xlabel="hour of departure", ylabel="distance, miles")
-    early, late = -middle[0], -middle[2]
+    early, late = -at_hours[0], -at_hours[2]
     ax.set_title(
-        f"{miles[20]:.0f} miles: {early:.0f} minutes early at 7 h, {late:.0f} at 19 h"
+        f"{miles[20]:.0f} miles: {early:.0f} minutes early at 7:00, {late:.0f} at 19:00"
     )
     plt.savefig(out)
 

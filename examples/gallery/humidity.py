@@ -1,9 +1,9 @@
-"""How humid will the air be, when humidity ends at 100 %?
+"""How humid will the air be, if humidity ends at 100 %?
 
-Humidity of the air in Washington, D.C., by the hour and the month, from the table of
-bicycle hires. It is a share: between 0 and 1. Beta noise knows that, and leans away
-from the edges; Gaussian noise fits as well on the whole, but part of its band lies
-above 100 %.
+You compare a likelihood that knows the limits of a target with one that does not. The
+data are the humidity of the air in Washington, D.C., by hour and month. A proportion
+lies between 0 and 1, and the beta likelihood respects that. The Gaussian one scores as
+well on held-out hours, but part of its band lies above 100 %.
 """
 
 import argparse
@@ -17,12 +17,12 @@ from natgrad.sklearn import GPRegressor
 
 
 LEVELS = [0.05, 0.5, 0.95]
-TOLERANCE = 0.1  # of 174 hours, one more is 0.006
+TOLERANCE = 0.1  # one more of the 174 hours is 0.006
 
 
 def main(out: Path) -> None:
     table, _ = datasets.load("bike", as_frame=True)
-    # A day without a reading has 0, and 1 is everything from 99.5 % on.
+    # A day without a reading has 0; 99.5 % and more are recorded as 1.
     table = table[table["hum"] > 0]
     x = table[["hr", "mnth"]].to_numpy()
     y = table["hum"].to_numpy().clip(0.005, 0.995)
@@ -37,11 +37,11 @@ def main(out: Path) -> None:
         model.fit(rows.x, rows.y)
         score = model.log_density(rows.x_test, rows.y_test).mean()
         beyond[name] = np.mean(model.predict(rows.x_test[::10], quantiles=[0.95]) > 1)
-        print(f"{name}: {score:.3f} nats per hour held out")
+        print(f"{name}: {score:.3f} nats per held-out hour")
         print(f"{name}: {beyond[name]:.3f} of its 90 % intervals end above 100 %")
         low, middle, high = 100 * model.predict(at, quantiles=LEVELS).T
         ax.fill_between(hours, low, high, color=colour, alpha=0.2, lw=0)
-        ax.plot(hours, middle, color=colour, label=f"{name}: median and 90 %")
+        ax.plot(hours, middle, color=colour, label=f"{name}: median and 90 % band")
     own = rows.x[:, 1] == 9
     jitter = np.random.default_rng(0).uniform(-0.3, 0.3, own.sum())
     ax.scatter(
@@ -52,7 +52,7 @@ def main(out: Path) -> None:
     ax.set(xticks=range(0, 24, 3), xlim=(-0.5, 23.5))
     ax.set_title(
         f"{100 * beyond['gaussian']:.0f} % of Gaussian intervals end above 100 %, "
-        f"and {100 * beyond['beta']:.0f} % of Beta ones"
+        f"{100 * beyond['beta']:.0f} % of beta ones"
     )
     ax.legend(loc="lower left")
     plt.savefig(out)

@@ -1,11 +1,11 @@
-"""Runs the scripts of the gallery, and writes its pages and pictures.
+"""Runs the scripts of the gallery and writes its pages and pictures.
 
     python examples/gallery/make.py                      all of them
     python examples/gallery/make.py contours humidity    some, and the index
-    python examples/gallery/make.py --check              whether all is as the pages say
+    python examples/gallery/make.py --check              compare with the pages
 
-A check writes nothing. It fails if a script fails or warns, or if it prints another
-number than its page: by more than 2 %, or the TOLERANCE that the script itself states.
+A check writes nothing. It fails if a script fails or warns, or if a number differs from
+that on its page by more than 2 %, or by more than the script's own TOLERANCE.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from PIL import Image
 HERE = Path(__file__).resolve().parent
 PAGES = HERE.parents[1] / "docs" / "gallery"
 SECTIONS = {
-    "Numbers": [
+    "Regression": [
         "robust_regression",
         "motorcycle",
         "concrete_strength",
@@ -34,28 +34,29 @@ SECTIONS = {
         "bike_hires",
         "weekly_rhythm",
     ],
-    "Classes and marks": [
+    "Classification and grades": [
         "class_boundary",
         "calibrated_diagnosis",
         "wine_quality",
         "wrong_labels",
         "misread_digits",
     ],
-    "Many rows": ["flight_delays", "later_rows"],
+    "Large and growing tables": ["flight_delays", "later_rows"],
     "How it works": ["contours", "naval_bounds"],
 }
 NAMES = [name for names in SECTIONS.values() for name in names]
 OPENING = """# Gallery
 
-Questions that are asked of real data. Each page has the picture, the numbers and the
-whole script; `python examples/gallery/make.py` makes them all. The data sets come with
-natgrad or scikit-learn, or by `natgrad datasets NAME --fetch`; the flights are made by
-the script `examples/scale/flights.py`.
+Each page of the gallery answers one question about real data, with a picture, the
+numbers and the whole script. You can copy a script and change it to fit your own
+data. You need `pip install "natgrad[cli]" pandas`. The data sets come with natgrad or
+scikit-learn, or you download one with `natgrad datasets NAME --fetch`. The script
+`examples/scale/flights.py` makes the flights.
 """
 TOLERANCE = 0.02
-LARGE = 75_000  # bytes, from which on a picture has to do with 256 colours
+LARGE = 75_000  # bytes, above which a picture gets fewer colours
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-# One thread each: two scripts on two cores would fight, and sums differ by threads.
+# One thread each: scripts would compete for cores, and sums depend on threads.
 SETTINGS = {
     "MATPLOTLIBRC": str(HERE / "matplotlibrc"),
     "OMP_NUM_THREADS": "1",
@@ -65,7 +66,7 @@ SETTINGS = {
 
 
 class Run(NamedTuple):
-    """What a script has done, in seconds of a core; no `problem` is an empty one."""
+    """What a script printed, its CPU seconds, and its problem, if any."""
 
     name: str
     printed: str
@@ -78,7 +79,7 @@ def source(name: str) -> str:
 
 
 def docstring(name: str) -> tuple[str, str]:
-    """The question of a script, and what it says besides."""
+    """The question of a script, and the rest of its docstring."""
     question, _, rest = (ast.get_docstring(ast.parse(source(name))) or "").partition(
         "\n"
     )
@@ -105,10 +106,10 @@ def run(name: str, folder: Path, is_check: bool) -> Run:
     if is_check:
         settings["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", settings["XLA_FLAGS"])
     else:
-        settings.pop("JAX_COMPILATION_CACHE_DIR", None)  # a reader has none of it yet
+        settings.pop("JAX_COMPILATION_CACHE_DIR", None)  # a reader has no cache yet
     with tempfile.TemporaryFile("w+") as words, tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(command, stdout=words, stderr=errors, env=settings)
-        # Not by the clock, which other work on the machine makes run fast.
+        # CPU time, because other work on the machine changes wall-clock time.
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         printed, complaint = (read(file) for file in (words, errors))
@@ -124,11 +125,11 @@ def read(file: IO[str]) -> str:
 
 
 def difference(name: str, printed: str, stored: str) -> str:
-    """What is not as it was, beyond the tolerance; empty if nothing."""
+    """The first difference beyond the tolerance; empty if there is none."""
     if NUMBER.sub("", printed) != NUMBER.sub("", stored):
         return f"printed other words:\n{printed}\nand not:\n{stored}"
     for now, then in zip(NUMBER.findall(printed), NUMBER.findall(stored), strict=True):
-        # A number is as exact as it is printed.
+        # A printed number is rounded.
         last = 0.5 * 10.0 ** -len(then.partition(".")[2])
         if abs(float(now) - float(then)) > tolerance(name) * abs(float(then)) + last:
             return f"printed {now} and not {then}, in:\n{printed}"
@@ -136,15 +137,16 @@ def difference(name: str, printed: str, stored: str) -> str:
 
 
 def shrunk(path: Path) -> None:
-    """A picture in fewer bytes, and a small one of it for the index."""
+    """Makes a picture smaller, and a thumbnail for the index."""
     image = Image.open(path)
     if path.suffix == ".gif":
         image.seek(getattr(image, "n_frames", 1) - 1)
     colours = image.convert("RGB")
-    if path.suffix == ".png" and path.stat().st_size > LARGE:
-        colours.quantize(256).save(path, optimize=True)
+    for number in (256, 128, 64, 32, 16):
+        if path.suffix == ".png" and path.stat().st_size > LARGE:
+            colours.quantize(number).save(path, optimize=True)
     colours.thumbnail((320, 240), Image.Resampling.LANCZOS)
-    # All of one shape, so that the cards of a row are equally high.
+    # One shape for all, so that the cards of a row have equal heights.
     card = Image.new("RGB", (320, 210), "white")
     card.paste(colours, ((320 - colours.width) // 2, (210 - colours.height) // 2))
     (path.parent / "small").mkdir(exist_ok=True)
@@ -159,7 +161,7 @@ def page(done: Run) -> str:
 
 ![{question}]({picture(done.name)})
 
-It prints, after {done.seconds:.0f} seconds of one core:
+The script took {done.seconds:.0f} CPU seconds and printed:
 
 ```text
 {done.printed}
@@ -172,7 +174,7 @@ It prints, after {done.seconds:.0f} seconds of one core:
 
 
 def stored(name: str) -> str:
-    """What a script has printed, by its page."""
+    """What a script printed, according to its page."""
     text = (PAGES / f"{name}.md").read_text("utf-8")
     return re.findall(r"```text\n(.*?)\n```", text, re.DOTALL)[0]
 

@@ -1,8 +1,8 @@
 """Which handwritten digits does it misread, and does it know?
 
-MNIST: a Gaussian process for each digit, and the softmax of all ten. 20,000 digits to
-learn from and 2,000 to test on, so that it takes less than a minute. The picture has
-the mistakes of which the model was most certain.
+You find the test digits on which a classifier is confidently wrong. The data are 20,000
+training and 2,000 test digits of MNIST. The model has one latent function per digit and
+a softmax over all ten. The picture shows the mistakes with the highest probability.
 """
 
 import argparse
@@ -23,7 +23,7 @@ def main(out: Path) -> None:
     rows = datasets.split("mnist", x / 255.0, y)
     some = np.random.default_rng(0).permutation(len(rows.y))[:20_000]
     test, seen = rows.x_test[::5], rows.y_test[::5]
-    # Forty directions hold most of the ink; all in one unit, that of the pixels.
+    # Forty directions explain most of the variance, in the unit of the pixels.
     directions = PCA(40, random_state=0).fit(rows.x[some])
     x = directions.transform(rows.x[some]).astype(np.float32)
     kernel = gp.kernels.RBF(5.0, 2.0)
@@ -36,8 +36,8 @@ def main(out: Path) -> None:
     said = shares.argmax(1)
     is_wrong, sure = said != seen, shares.max(1)
     print(f"misread: {is_wrong.mean():.4f}")
-    print(f"sure of those it reads: {sure[~is_wrong].mean():.3f}")
-    print(f"sure of those it misreads: {sure[is_wrong].mean():.3f}")
+    print(f"mean probability if right: {sure[~is_wrong].mean():.3f}")
+    print(f"mean probability if wrong: {sure[is_wrong].mean():.3f}")
 
     figure, axes = plt.subplots(3, 8, figsize=(7.2, 3.6))
     worst = np.flatnonzero(is_wrong)[np.argsort(-sure[is_wrong])][: axes.size]
@@ -51,7 +51,8 @@ def main(out: Path) -> None:
     for ax in axes.flat:
         ax.axis("off")
     figure.suptitle(
-        f"{is_wrong.sum()} of {len(seen):,} digits are misread; these it was surest of",
+        f"{is_wrong.sum()} of {len(seen):,} digits are misread; "
+        "the most confident mistakes",
         fontsize=11,
     )
     plt.savefig(out)

@@ -1,8 +1,9 @@
-"""What makes a red wine good, in the eyes of its tasters?
+"""What makes a red wine good, according to its tasters?
 
-1,599 wines with marks from 3 to 8. Marks have an order and no unit: `GPOrdinal` learns
-one function, and where on it each mark ends and the next begins. The picture asks the
-model what it would say of the wines it has not seen, were their alcohol another.
+You fit ordered grades. The data are 1,599 red wines with grades from 3 to 8. Grades
+have an order and no unit, so `GPOrdinal` learns one function and the thresholds between
+grades. The picture changes the alcohol of the held-out wines and shows the predicted
+grades.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from natgrad import datasets
 from natgrad.sklearn import GPOrdinal
 
 
-TOLERANCE = 0.05  # 159 wines are held out, and one more of them is 0.006
+TOLERANCE = 0.05  # one more of the 159 held-out wines is 0.006
 
 
 def main(out: Path) -> None:
@@ -25,9 +26,9 @@ def main(out: Path) -> None:
 
     miss = np.abs(model.predict(rows.x_test) - rows.y_test)
     usual = np.abs(np.median(rows.y) - rows.y_test)
-    print(f"the right mark: {np.mean(miss == 0):.3f}")
-    print(f"the right mark or one beside it: {np.mean(miss <= 1):.3f}")
-    print(f"the usual mark would be right: {np.mean(usual == 0):.3f}")
+    print(f"right grade: {np.mean(miss == 0):.3f}")
+    print(f"right grade or one next to it: {np.mean(miss <= 1):.3f}")
+    print(f"right if always the median grade: {np.mean(usual == 0):.3f}")
 
     alcohol = table.columns.get_loc("alcohol")
     low, high = np.quantile(rows.x[:, alcohol], [0.02, 0.98])
@@ -39,17 +40,17 @@ def main(out: Path) -> None:
         shares.append(model.predict_proba(other).mean(0))
 
     _, ax = plt.subplots()
-    # From bad to good, in colours that differ in lightness as well.
+    # From bad to good, in colours that also differ in lightness.
     colours = plt.get_cmap("cividis")(np.linspace(0, 1, len(model.classes_)))
     parts = ax.stackplot(at, np.transpose(shares), colors=colours, lw=0)
-    names = [f"mark {label:.0f}" for label in model.classes_]
+    names = [f"grade {label:.0f}" for label in model.classes_]
     ax.legend(parts[::-1], names[::-1], loc="center left", bbox_to_anchor=(1, 0.5))
     good = np.asarray(shares)[:, model.classes_ >= 7].sum(1)
     ax.set_title(
-        f"From {at[0]:.1f} to {at[-1]:.1f} % alcohol, marks of 7 and 8 go "
-        f"from {100 * good[0]:.0f} to {100 * good[-1]:.0f} %"
+        f"Grades 7 and 8: {100 * good[0]:.0f} % of wines at {at[0]:.1f} % alcohol, "
+        f"{100 * good[-1]:.0f} % at {at[-1]:.1f} %"
     )
-    ax.set(xlabel="alcohol, % of volume", ylabel="share of wines")
+    ax.set(xlabel="alcohol, % of volume", ylabel="proportion of wines")
     ax.set(xlim=(at[0], at[-1]), ylim=(0, 1))
     plt.savefig(out)
 

@@ -1,8 +1,8 @@
 """What if a fifth of the labels are wrong?
 
-Handwritten digits of 8 × 8 pixels, which come with scikit-learn; of those to learn
-from, one label in five is replaced by another at random. The robust-max likelihood
-allows for labels that are wrong, whatever the inputs; the test labels are right.
+You train a classifier on labels with mistakes. The data are the digits of scikit-learn,
+with 8 × 8 pixels. One training label in five is replaced by a random other one. The
+robust-max likelihood assumes that some labels are wrong. The test labels are right.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def main(out: Path) -> None:
         model.fit(x, noisy)
         right[name] = np.mean(model.predict(x_test) == y_test)
         print(f"{name}: {right[name]:.3f} of test digits right")
-    print(f"share of labels it was given that are right: {1 - is_wrong.mean():.3f}")
+    print(f"training labels that are right: {1 - is_wrong.mean():.3f}")
 
     _, ax = plt.subplots(figsize=(6.4, 3.0))
     colours = ("#0072B2", "#56B4E9", "#D55E00")
@@ -50,12 +50,14 @@ def main(out: Path) -> None:
         )
     given = 100 * is_wrong.mean()
     ax.axvline(given, color="0.3", ls="--", lw=1)
-    ax.text(given - 0.3, 0, "labels it was given", color="0.3", ha="right", va="center")
+    ax.text(given - 0.3, 0, "training labels", color="0.3", ha="right", va="center")
     ax.set_yticks(range(len(right)), right)
     ax.set(xlabel="wrong, %")
     ax.invert_yaxis()
     left = 100 * (1 - right["robust-max"])
-    ax.set_title(f"Taught with {given:.0f} % wrong labels, it misreads {left:.1f} %")
+    ax.set_title(
+        f"{given:.0f} % of training labels wrong: {left:.1f} % of digits misread"
+    )
     plt.savefig(out)
 
 

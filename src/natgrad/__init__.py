@@ -44,6 +44,37 @@ if TYPE_CHECKING:
     __version__: str
 
 
+# The order of the reference: what most users need first.
+__all__ = [
+    "sklearn",
+    "gp",
+    "fit",
+    "guarded_ngd",
+    "ngd",
+    "mirror_descent",
+    "natural_gradient",
+    "split",
+    "on_distributions",
+    "on_hyperparameters",
+    "stay_inside",
+    "scale_by_inverse_fisher",
+    "annealed",
+    "log_linear",
+    "GuardedState",
+    "NaturalState",
+    "train",
+    "data",
+    "metrics",
+    "plot",
+    "report",
+    "families",
+    "linalg",
+    "positive",
+    "datasets",
+    "distributed",
+    "errors",
+]
+
 # A name is imported when it is first used: the command line answers at once, and
 # nobody waits for a part that is not needed.
 _NAMES = {

@@ -63,10 +63,14 @@ MIXERS = 0x9E3779B1, 0x85EBCA6B, 0xC2B2AE35
 
 
 class GuardedState(NamedTuple):
-    """What was done, for a progress bar, and what the next step goes by.
+    """The state of `guarded_ngd`: what the last step did, and counts over all steps.
 
-    Of the last step: its size, 0 if it was refused. Of all steps so far: how often they
-    were halved, how many were refused, and how many losses were evaluated to test them.
+    `step_size` is that of the last step, 0 if it was refused. `halvings`, `refused` and
+    `tests` count all steps so far: how often a step was halved, how many steps were
+    refused, and how many losses were evaluated to test them.
+
+    >>> natgrad.guarded_ngd().init(q).refused.item()
+    0
     """
 
     steps: Int[Array, ""]
@@ -111,25 +115,36 @@ REVERSE = (
 def guarded_ngd(
     batch_fraction: float | None = None, *, is_noisy: bool = False
 ) -> optax.GradientTransformationExtraArgs:
-    """Natural gradient descent that finds its own step size, for any families.
+    """Natural gradient descent that chooses its own step size, for all families.
 
-    It is used like Optax's line searches. The loss must be in nats: minus the evidence
-    bound of all rows, not of one row.
+    Use it like a line search of Optax. The loss must be in nats and cover all rows: the
+    negative ELBO of the data set, not of one row.
 
         tx.update(grads, state, params, value=value, grad=grads, value_fn=value_fn)
 
-    where `value_fn` is the loss on the same minibatch, as a function of the parameters;
-    further arguments of it, such as a batch or a key, are taken from those of `update`.
-    Every distribution in the tree takes the same θ-step, whatever its coordinates;
-    leaves that belong to no distribution are left still. A step that fails every test,
-    or a gradient that is not finite, leaves all as it was and is counted as refused.
+    `value_fn` is the loss on the same minibatch as a function of the parameters. If it
+    takes more arguments, such as a batch or a key, pass them to `update`. Every
+    distribution in the tree takes the same step in θ, whatever its coordinates. Other
+    leaves do not move. If a step fails every test, or a gradient is not finite,
+    nothing moves and the state counts the step as refused.
 
-    `batch_fraction` is the part of the data that a minibatch holds. If you leave it
-    out, the step finds whether the loss is noisy: its value then differs from the last
-    one at the same place. Set `is_noisy=True` if the loss draws new random numbers at
-    each step: it is noisy even if a batch holds all the data. While other parameters
-    move, steps do not fall below a floor. If `update` gets the `progress` of the run,
-    from 0 to 1, the floor falls to 0 with it, as their rate does under `annealed`.
+    `batch_fraction` is the share of the data in a minibatch. If you leave it out,
+    natgrad detects a noisy loss: its value differs from the last one at the same point.
+    Set `is_noisy=True` if the loss draws new random numbers at each step: it is noisy
+    even if a batch holds all the data. While other parameters move, steps do not fall
+    below a floor. If you pass `update` the `progress` of the run, from 0 to 1, the
+    floor falls to 0 with it, as the learning rate does under `annealed`.
+
+    Raises:
+        ValueError: If `batch_fraction` is not above 0 and at most 1, if `update` gets
+            no `value`, `grad` or `value_fn`, or if there is no distribution.
+
+    >>> tx = natgrad.guarded_ngd()
+    >>> value, grad = jax.value_and_grad(loss)(q)
+    >>> given = {"value": value, "grad": grad, "value_fn": loss}
+    >>> updates, state = tx.update(grad, tx.init(q), q, **given)
+    >>> bool(loss(optax.apply_updates(q, updates)) < value)
+    True
     """
 
     if batch_fraction is not None and not 0 < batch_fraction <= 1:

@@ -18,9 +18,13 @@ def natural_gradient(q: Q, grad: object) -> Q:
     """Turns the gradient of a loss at `q` into its natural gradient at `q`.
 
     This is equation (10) of the paper, ∇̃_ξ L = (∂ξ/∂θ) (∂L/∂η)ᵀ: one vjp and one jvp
-    through the parameterization, or what the distribution knows to be equal. Instead of
-    ∂L/∂ξ, an object of the class of `q`, the gradient may be ∂L/∂η, a tree shaped like
-    the statistics, as `q.slope` gives it; then only the jvp is left.
+    through the parameterization, or a closed form that the distribution knows. The
+    gradient is ∂L/∂ξ, an object of the class of `q`, or ∂L/∂η, a tree shaped like the
+    statistics, which `q.slope` returns. With ∂L/∂η only the jvp is left.
+
+    >>> step = natgrad.natural_gradient(q, jax.grad(loss)(q))
+    >>> print(step.linear, q.linear - p.linear)  # it points from p to q
+    [-1.] [-1.]
     """
     return q.natural_gradient(grad) if is_distribution(grad) else q.direction(grad)
 
@@ -54,6 +58,14 @@ def scale_by_inverse_fisher() -> optax.GradientTransformation:
     """Replaces the gradient of every distribution in a tree by its natural gradient.
 
     Leaves that belong to no distribution pass through unchanged.
+
+    Raises:
+        ValueError: If `update` gets no parameters.
+
+    >>> tx = natgrad.scale_by_inverse_fisher()
+    >>> updates, _ = tx.update(jax.grad(loss)(q), tx.init(q), q)
+    >>> print(updates.linear, updates.quadratic.full)
+    [-1.] [[-1.]]
     """
 
     def update(updates: X, params: object) -> X:
@@ -70,8 +82,17 @@ def scale_by_inverse_fisher() -> optax.GradientTransformation:
 def stay_inside() -> optax.GradientTransformation:
     """Halves the update of a distribution until it leads to a member of the family.
 
-    It ends a chain whose coordinates are not free, such as `Full` or `Plain`. An update
-    that leads outside at every size, or is not finite, becomes zero.
+    Put it last in a chain if the coordinates are constrained, as those of `Full` and
+    `Plain` are. An update that leads outside at every size, or is not finite, becomes
+    zero.
+
+    Raises:
+        ValueError: If `update` gets no parameters.
+
+    >>> tx = optax.chain(natgrad.ngd(10.0), natgrad.stay_inside())  # far too long
+    >>> updates, _ = tx.update(jax.grad(lambda q: -loss(q))(q), tx.init(q), q)
+    >>> bool(optax.apply_updates(q, updates).is_inside())
+    True
     """
 
     def update(updates: X, params: object) -> X:

@@ -1,4 +1,4 @@
-"""Several processes, on one host or many, as one."""
+"""Training with several processes, on one host or many."""
 
 import contextlib
 import math
@@ -37,12 +37,19 @@ class Place(NamedTuple):
 def initialize() -> Place:
     """Joins the processes that a launcher has started, so that they train as one.
 
-    Call it before you use JAX. `place` says which processes there are. The address of
-    process 0 is NATGRAD_COORDINATOR, host:port, or what JAX detects under Slurm and
-    Open MPI. A single process stays as it is.
+    Call it before you use JAX. It returns the number of this process and the number of
+    all processes. The address of process 0 is NATGRAD_COORDINATOR, host:port, or what
+    JAX detects under Slurm and Open MPI. A single process stays as it is.
 
     After this call an uncaught error ends the process at once, and with it all others,
     each with a code that is not 0, so that a launcher can restart them.
+
+    Raises:
+        InputError: If the address of process 0 is unknown, or JAX was used before.
+        PeerError: If another process does not connect.
+
+    >>> natgrad.distributed.initialize()  # one process
+    Place(process=0, processes=1)
     """
     here = place()
     if here.processes == 1:

@@ -1,20 +1,35 @@
-"""What natgrad raises and warns of."""
+"""The errors and warnings of natgrad."""
 
 from typing import Any
 
 
+__all__ = [
+    "NatgradError",
+    "InputError",
+    "FitError",
+    "Terminated",
+    "CheckpointError",
+    "CorruptFileError",
+    "IncompatibleFileError",
+    "PeerError",
+    "InputWarning",
+    "NumericalWarning",
+    "CheckpointWarning",
+]
+
+
 class NatgradError(Exception):
-    """Any error of natgrad's own."""
+    """The base class of natgrad's errors."""
 
 
 class InputError(NatgradError, ValueError):
-    """An argument or a table that cannot be used as it is."""
+    """An argument or a table cannot be used as it is."""
 
 
 class FitError(NatgradError, RuntimeError):
-    """A computation that failed.
+    """A computation failed.
 
-    If it was a run of training, `params` and `history` are what it had until then.
+    If it was a training run, `params` and `history` are its results until then.
     """
 
     params: Any = None
@@ -22,10 +37,10 @@ class FitError(NatgradError, RuntimeError):
 
 
 class Terminated(BaseException):
-    """SIGTERM ended a run, after its last checkpoint was saved if it has any.
+    """SIGTERM ended a run, after it saved its last checkpoint if it has any.
 
     It is no `Exception`, so that a search over models does not catch it and continue.
-    `params` and `history` are the result until then.
+    `params` and `history` are the results until then.
     """
 
     params: Any = None
@@ -37,9 +52,9 @@ class PeerError(NatgradError, RuntimeError):
 
 
 class CheckpointError(NatgradError, OSError):
-    """A file or checkpoint that could not be written, or no checkpoint that is valid.
+    """A file or checkpoint could not be written, or no checkpoint is valid.
 
-    If it was the last of a run, `params` and `history` are the result of the run.
+    If it was the last of a run, `params` and `history` are the results of the run.
     """
 
     params: Any = None
@@ -50,20 +65,20 @@ class CheckpointError(NatgradError, OSError):
 
 
 class CheckpointWarning(UserWarning):
-    """A checkpoint was damaged or could not be written, and the run continues."""
+    """A checkpoint is damaged or could not be written; the run continues."""
 
 
 class InputWarning(UserWarning):
-    """Something about the data was repaired or is doubtful."""
+    """natgrad repaired something in the data, or doubts it."""
 
 
 class NumericalWarning(UserWarning):
-    """A matrix was near singular, and something was done about it."""
+    """A matrix was near singular, and natgrad changed it."""
 
 
 class CorruptFileError(NatgradError, OSError):
-    """A file that is damaged, or is not what it says it is."""
+    """A file is damaged, or is not what it claims to be."""
 
 
 class IncompatibleFileError(NatgradError, ValueError):
-    """A sound file that this natgrad, as it is set up, cannot use."""
+    """A file is valid, but this version or setup of natgrad cannot use it."""

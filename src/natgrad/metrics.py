@@ -25,6 +25,10 @@ def evaluate(estimator: Any, X: Any, y: Any) -> dict[str, float]:
     `coverage_95`, the shares of targets in central intervals. Classifiers have `error`,
     `log_loss` and `brier`. A count at the edge of an interval counts by the part of its
     probability that the interval holds.
+
+    >>> scores = natgrad.metrics.evaluate(regressor, x, y)
+    >>> print(round(scores["rmse"], 1), round(scores["r2"], 1))
+    0.1 1.0
     """
     estimator, X = unwrapped(estimator, X)
     target = as_targets(X, y)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 
-__all__ = ["AbstractPositive", "Plain", "Log", "Softplus"]
+__all__ = ["Log", "Softplus", "Plain", "AbstractPositive"]
 
 
 Numbers = Float[Array, "..."]
@@ -26,7 +26,7 @@ def positive_part(value: Numbers) -> Numbers:
 
 
 class AbstractPositive(eqx.Module):
-    """Positive numbers. The class says what is stored of them."""
+    """Positive numbers. The class says what is stored."""
 
     @abc.abstractmethod
     def value(self) -> Numbers:
@@ -46,7 +46,11 @@ class AbstractPositive(eqx.Module):
 
 
 class Plain(AbstractPositive):
-    """The numbers as they are."""
+    """Positive numbers stored as they are.
+
+    >>> print(Plain(jnp.array([0.5, 2.0])).value())
+    [0.5 2. ]
+    """
 
     plain: Numbers
 
@@ -58,7 +62,11 @@ class Plain(AbstractPositive):
 
 
 class Log(AbstractPositive):
-    """Their logarithms."""
+    """Positive numbers stored as their logarithms.
+
+    >>> print(Log(jnp.array([0.0, 1.0])).value().round(2))
+    [1.   2.72]
+    """
 
     log: Numbers
 
@@ -70,7 +78,14 @@ class Log(AbstractPositive):
 
 
 class Softplus(AbstractPositive):
-    """x with value log(1 + eˣ): a number where large, its logarithm where small."""
+    """Positive numbers log(1 + eˣ), stored as x.
+
+    A large number is stored nearly as it is, a small one nearly as its logarithm.
+
+    >>> softplus = natgrad.positive.Softplus(jnp.array([-5.0, 0.0, 5.0]))
+    >>> print(softplus.value().round(3))
+    [0.007 0.693 5.007]
+    """
 
     raw: Numbers
 

@@ -1,4 +1,4 @@
-"""The command on many machines through Ray Train, which starts and restarts it."""
+"""The command `natgrad` on many machines through Ray Train, which restarts it."""
 
 import os
 import socket
@@ -48,9 +48,14 @@ def train(
 ) -> None:
     """Runs the command `natgrad` with these arguments on all workers as one.
 
-    They run in the folder that this is called in, which all must see. When one is lost
-    Ray restarts all of them, up to `max_failures` times, and with `--resume` they
-    continue from the last checkpoint. Ray keeps its own files in `storage_path`.
+    Workers run in the current folder, which all must see. If one is lost, Ray restarts
+    all of them, up to `max_failures` times. With `--resume` they continue from the last
+    checkpoint. After that, Ray raises its own error. Ray keeps its own files in
+    `storage_path`.
+
+    >>> import natgrad.ray  # doctest: +SKIP
+    >>> command = ["train", "table.parquet", "--target", "price", "--resume"]
+    >>> natgrad.ray.train(command, workers=2)  # doctest: +SKIP
     """
     path = None if storage_path is None else os.path.abspath(storage_path)
     failures = FailureConfig(max_failures=max_failures)

@@ -122,9 +122,13 @@ figcaption {{ color: #555; font-size: .9rem; margin-top: .35rem; }}
 
 
 def write(estimator: Any, X: Any, y: Any, path: Any, title: str | None = None) -> Path:
-    """Writes metrics, pictures, configuration and versions to one file of HTML.
+    """Writes metrics, pictures, configuration and versions to one HTML file.
 
-    The metrics are those of the given data: pass rows the fit has not seen.
+    The metrics are those of the given data: pass rows the fit has not seen. Returns the
+    path.
+
+    >>> natgrad.report.write(regressor, x, y, "report.html").name
+    'report.html'
     """
     inner, inputs = unwrapped(estimator, X)
     target = as_targets(inputs, y)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from natgrad import _container as envelope
+from natgrad import _container as container
 from natgrad._cli import training
 from natgrad._cli.common import table
 from natgrad._cli.folder import CHECKPOINT, MODEL, REPLACEMENT, RUN, current
@@ -40,7 +40,7 @@ def test_a_run_that_was_interrupted_goes_on_and_one_that_ended_does_not(
 
 
 def test_a_model_that_is_not_what_it_says_is_refused(tmp_path):
-    document, arrays = envelope.read(Path(make.__file__).parent / "regressor.natgrad")
+    document, arrays = container.read(Path(make.__file__).parent / "regressor.natgrad")
     columns = [{"kind": "number", "name": name} for name in ("age", "size")]
     good = {"schema": {"columns": columns, "nulls": "error"}, "rows": 40}
     good |= {"target": "price", "likelihood": "student-t"}
@@ -52,7 +52,7 @@ def test_a_model_that_is_not_what_it_says_is_refused(tmp_path):
         {"schema": {"columns": columns[:1], "nulls": "error"}},
     ):
         document["metadata"]["user"] = good | change
-        envelope.write(tmp_path / "model", document, arrays)
+        container.write(tmp_path / "model", document, arrays)
         if not change:
             assert open_model(tmp_path / "model").target == "price"
             continue

@@ -164,8 +164,10 @@ def test_parts_in_a_row_are_the_table_for_any_processes(
             made(tmp_path / "data", folder, process, processes, **options)
         seen.append(contents(folder))
     assert whole(tmp_path / "by1").combine_chunks().equals(expected.combine_chunks())
+    # The folder is one table to anybody who reads it.
+    assert parquet.read_table(tmp_path / "by1").num_rows == len(expected)
     assert seen[0] == seen[1] == seen[2]
-    names = sorted(set(seen[0]) - {"natgrad.json"})
+    names = sorted(set(seen[0]) - {"_natgrad.json"})
     assert [int(name[5:10]) for name in names] == list(range(len(names)))
     for name in names:
         rows = parquet.read_metadata(tmp_path / "by1" / name).num_rows
@@ -229,11 +231,11 @@ def test_another_command_into_a_folder_is_refused(dataset, tmp_path, made):
     with pytest.raises(InputError, match="otherwise: data was [0-9a-f]{12} and is"):
         made(dataset, out)
     assert contents(out) == before
-    (out / "natgrad.json").write_text("{")
-    with pytest.raises(InputError, match="natgrad.json cannot be read"):
+    (out / "_natgrad.json").write_text("{")
+    with pytest.raises(InputError, match="_natgrad.json cannot be read"):
         made(dataset, out)
-    (out / "natgrad.json").unlink()
-    with pytest.raises(InputError, match="has no natgrad.json, but part-00000-a.parq"):
+    (out / "_natgrad.json").unlink()
+    with pytest.raises(InputError, match="has no _natgrad.json, but part-00000-a.parq"):
         made(dataset, out)
 
 
@@ -253,7 +255,7 @@ def test_a_part_that_is_not_of_this_command_or_not_whole_is_made(
 def test_left_overs_of_own_parts_are_removed_and_of_no_other(dataset, tmp_path, made):
     out = tmp_path / "out"
     made(dataset, out, 0, 2)
-    names = ["part-00001-a.parquet", "part-00002-b.parquet", "natgrad.json", "mine"]
+    names = ["part-00001-a.parquet", "part-00002-b.parquet", "_natgrad.json", "mine"]
     for name in names:
         (out / f".{name}.tmp").touch()
     made(dataset, out, 1, 2)
@@ -269,7 +271,7 @@ def test_processes_that_begin_together_agree(dataset, tmp_path):
                 lambda _, f=folder: predicting._marked(f, {"rows": 1}), range(8)
             )
         assert len(set(marks)) == 1
-        assert [path.name for path in folder.iterdir()] == ["natgrad.json"]
+        assert [path.name for path in folder.iterdir()] == ["_natgrad.json"]
 
 
 def test_damage_is_said_by_file_and_row_group_and_other_parts_stay(
@@ -284,7 +286,7 @@ def test_damage_is_said_by_file_and_row_group_and_other_parts_stay(
         made(dataset, out)
     there = {path.name for path in out.iterdir()}
     parts = {f"part-0000{k}-{name}.parquet" for k, name in enumerate("aab")}
-    assert there == {"natgrad.json", *parts}
+    assert there == {"_natgrad.json", *parts}
     path.write_bytes(sound)
     made(dataset, out)
     assert whole(out)["id"].to_pylist() == ids_of(dataset)

@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from natgrad import _config as runs, _container as envelope, sklearn
+from natgrad import _config as config, _container as container, sklearn
 from natgrad._cli import training
 from natgrad._cli.folder import CHECKPOINT, MODEL, RUN
 from natgrad._config import Run
 from natgrad.data._prepare import Prepared, prepare
 from natgrad.data._tables import Category, Number, Schema
 from natgrad.errors import CheckpointError, FitError, InputError, Terminated
-from natgrad.sklearn import GPRegressor, _files as files, _prepared as saving
+from natgrad.sklearn import GPRegressor, _files as files, _prepared
 
 
 def wide(columns, length):
@@ -41,19 +41,19 @@ def test_a_model_too_large_to_be_read_is_refused_before_the_first_step():
     run = Run("a.csv", "y", likelihood="heteroskedastic", num_inducing=10_000)
     prepared = Prepared(run, schema, 20_000)
     with pytest.raises(InputError, match="1,600,000,000 bytes or more.*--num-inducing"):
-        saving.check_can_be_saved(prepared)
+        _prepared.check_can_be_saved(prepared)
 
 
 def test_six_text_columns_of_100_kilobytes_can_be_saved(tmp_path):
     (tmp_path / "wide.csv").write_text(wide(6, 1000))
     prepared = prepare(Run(str(tmp_path / "wide.csv"), "y"))
-    saving.check_can_be_saved(prepared)
+    _prepared.check_can_be_saved(prepared)
 
 
 def test_what_is_foreseen_is_no_less_than_what_is_saved(folder, trained):
-    saved, _ = envelope.read(folder / "model" / MODEL)
-    prepared = prepare(runs.read(folder / "model" / RUN))
-    found, foreseen = saved["metadata"], saving.foreseen(prepared)
+    saved, _ = container.read(folder / "model" / MODEL)
+    prepared = prepare(config.read(folder / "model" / RUN))
+    found, foreseen = saved["metadata"], _prepared.foreseen(prepared)
     assert found["user"] == foreseen["metadata"]["user"]
     assert found["params"] == foreseen["metadata"]["params"]
     known, bounds = found["fitted"], foreseen["metadata"]["fitted"]
@@ -61,7 +61,7 @@ def test_what_is_foreseen_is_no_less_than_what_is_saved(folder, trained):
     for name in known.keys() - {"message_"}:
         assert size(known[name]) <= size(bounds[name]), name
     rest = {"message_": known["message_"], "model": saved["model"]}
-    assert 2 * size(rest) < saving.REST
+    assert 2 * size(rest) < _prepared.REST
 
 
 def test_a_file_holds_the_history_of_a_run_of_any_length(folder, trained, tmp_path):
@@ -69,7 +69,7 @@ def test_a_file_holds_the_history_of_a_run_of_any_length(folder, trained, tmp_pa
     last = estimator.history_[-1]
     estimator.history_.records = [last] * 100_000
     estimator.save(tmp_path / "long.natgrad")
-    document, _ = envelope.read(tmp_path / "long.natgrad")
+    document, _ = container.read(tmp_path / "long.natgrad")
     records = document["metadata"]["fitted"]["history_"]["records"]
     assert len(records) == files.RECORDS
     assert records[-1]["step"] == last.step

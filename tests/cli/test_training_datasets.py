@@ -59,7 +59,7 @@ def said(folder, batch):
         ("train", 0, "dropped 1 of 600 rows: they have a null"),
         ("again", 0, "prices has a model, and its run has ended"),
         ("longer", 1, "prices has a run with steps 40, and not 50"),
-        ("both", 2, "--force begins anew and --resume continues: give one"),
+        ("both", 2, "--force starts a new run and --resume continues one"),
         ("classes", 0, "the target has 2 classes: no, yes"),
         ("half", 0, "its noise may be gaussian, student-t or heteroskedastic"),
         ("half", 0, "saved in half"),

@@ -17,7 +17,7 @@ import pytest
 import safetensors.numpy
 import tinygp
 
-from natgrad import _container as envelope, linalg
+from natgrad import _container as container, linalg
 from natgrad.errors import CorruptFileError, IncompatibleFileError, InputError
 from natgrad.families import gaussian
 from natgrad.families.gaussian import Canonical, Moments
@@ -190,13 +190,13 @@ def test_a_class_of_ones_own_is_loaded_where_it_is_given(tmp_path):
         load(path)
     with pytest.raises(InputError, match="equinox module"):
         load(path, custom={"Own": int})
-    document, arrays = envelope.read(path)
+    document, arrays = container.read(path)
     for power, message in (
         (-1.0, "is negative"),
         ({"class": "means.Zero"}, "not take"),
     ):
         document["model"]["kernel"]["first"]["power"] = power
-        envelope.write(path, document, arrays)
+        container.write(path, document, arrays)
         with pytest.raises(CorruptFileError, match=message):
             load(path, custom={"Own": Own})
 
@@ -262,9 +262,9 @@ def test_an_older_file_is_upgraded(tmp_path, monkeypatch):
     path = tmp_path / "model"
     one = model(kernels.RBF(), likelihoods.Gaussian())
     save(one, path)
-    document, arrays = envelope.read(path)
+    document, arrays = container.read(path)
     document["model"]["kernel"]["class"] = "kernels.Gaussian"
-    envelope.write(path, document, arrays)
+    container.write(path, document, arrays)
     monkeypatch.setattr(files, "VERSION", 2)
     monkeypatch.setattr(files, "_UPGRADES", {1: upgrade})
     assert_same(one, load(path))
@@ -360,7 +360,7 @@ def described(node, where, arrays):
 
 def write_hostile(folder):
     save(base(), folder / "good")
-    document, arrays = envelope.read(folder / "good")
+    document, arrays = container.read(folder / "good")
     arrays_of_good = safetensors.numpy.save(arrays)
     for name, (place, value) in HOSTILE.items():
         changed = copy.deepcopy(document)
@@ -374,7 +374,7 @@ def write_hostile(folder):
         others = {k: v for k, v in arrays.items() if k != place}
         others |= {} if value is None else {place: value}
         model = described(document["model"], "model", others)
-        envelope.write(folder / name, document | {"model": model}, others)
+        container.write(folder / name, document | {"model": model}, others)
     for name, data in test_container.HOSTILE.items():
         (folder / name).write_bytes(data)
     (folder / "no arrays of a model").write_bytes(sealed(document, block(b"{}")))

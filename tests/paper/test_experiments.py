@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 import types
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from natgrad.errors import InputError, NatgradError
 from paper import curves, fig1, fig2, fig7, stochastic
 from paper.problems import Problem, problem
 from paper.stochastic import Run
-from paper.store import Store, key
+from paper.store import Store, key, replacing
 
 
 RUN = Run("fig3", "energy", "Gaussian", 0, "Adam", 40, rate=0.01, rows=64, checks=6)
@@ -65,6 +66,29 @@ def test_two_processes_that_keep_runs_lose_none(tmp_path):
     assert sorted(Store(first.path).table.bound) == [1.0, 2.0]
     first.put({"rate": 0.1}, {"bound": [1.5]}, took=1.0)  # made twice, kept once
     assert sorted(Store(first.path).table.bound) == [1.0, 1.5]
+
+
+def test_a_file_that_is_replaced_meanwhile_is_read_as_one_or_the_other(tmp_path):
+    store, both = Store(tmp_path / "fig.parquet"), []
+    for run, rows in enumerate((3, 3000)):
+        store.put({"number": run}, {"bound": list(np.arange(rows) / 7)}, took=1.0)
+        both.append(store.path.read_bytes())
+    ends = threading.Event()
+
+    def replace():
+        while not ends.is_set():
+            for each in both:
+                with replacing(store.path) as draft:
+                    draft.write_bytes(each)
+
+    writer = threading.Thread(target=replace)
+    writer.start()
+    try:
+        found = {len(Store(store.path).table) for _ in range(200)}
+    finally:
+        ends.set()
+        writer.join()
+    assert found == {3, 3003}
 
 
 def half_written(self, path, **_):
@@ -186,7 +210,7 @@ def test_how_it_was_made_is_told(fake, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         paper.reproduce("fig1", tmp_path, is_quick=True)
     lines = paper.made(tmp_path).read_text().splitlines()
-    cells = [line.strip("| ").split(" | ") for line in lines[2:]]
+    cells = [line.strip("| ").split(" | ") for line in lines if "paper fig" in line]
     command = "`python -m paper fig1`"
     # 50 seconds a run, whose two rows each say so.
     assert cells[0][:-1] == ["fig1", command, "3", "0, 1", "7, 1,000", "0:02:30"]

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import natgrad.sklearn
-from natgrad import _container as envelope
+from natgrad import _container as container
 from natgrad._registry import names
 from natgrad.errors import CorruptFileError, IncompatibleFileError, InputError
 from natgrad.sklearn import (
@@ -33,14 +33,14 @@ ESCAPE = "\x1b[2J\x1b[31mtrust me\x1b[0m"
 
 
 def stored(kind):
-    return envelope.read(STORED / f"{kind}.natgrad")
+    return container.read(STORED / f"{kind}.natgrad")
 
 
 def forged(folder, kind, **fitted):
     """A file whose hash is right, and some of whose fields are not."""
     document, arrays = stored(kind)
     document["metadata"]["fitted"] |= fitted
-    envelope.write(folder / "forged", document, arrays)
+    container.write(folder / "forged", document, arrays)
     return folder / "forged"
 
 
@@ -53,7 +53,7 @@ def test_files_of_version_1_are_read_and_predict_the_same(kind, tmp_path):
     for model in (one, natgrad.sklearn.load(tmp_path / "again")):
         for i, answer in enumerate(make.predictions(model)):
             np.testing.assert_allclose(answer, answers[f"{kind}.{i}"], rtol=1e-9)
-    again = envelope.read(tmp_path / "again")[0]["metadata"]
+    again = container.read(tmp_path / "again")[0]["metadata"]
     if kind == "ordinal":  # which has learned to keep an order since
         assert again["params"].pop("categories") is None
         assert again["fitted"].pop("categories_") == again["fitted"]["classes_"]

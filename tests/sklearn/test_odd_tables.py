@@ -3,10 +3,13 @@
 The hostile ones are some of experiments/hostile_fits.py.
 """
 
+import math
 import runpy
 from pathlib import Path
 from types import SimpleNamespace
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,6 +17,7 @@ import pytest
 from natgrad.data import Parquet, scan
 from natgrad.data._prepare import Stream
 from natgrad.errors import InputWarning
+from natgrad.gp import likelihoods
 from natgrad.sklearn import GPRegressor, load
 
 
@@ -39,6 +43,24 @@ def test_a_few_rows_leave_doubt_and_a_warning(rows):
 def test_two_values_are_taken_for_classes_in_a_warning():
     with pytest.warns(InputWarning, match="two values only.* GPClassifier"):
         GPRegressor(verbose=False).fit(X, np.where(Y > 0, 5.0, -1.0))
+
+
+class Laplace(likelihoods.AbstractQuadrature):
+    log_scale: jax.Array
+
+    def log_prob(self, f, y):
+        error = jnp.abs(y.astype(f.dtype) - f) * jnp.exp(-self.log_scale)
+        return -error - self.log_scale - math.log(2)
+
+
+def test_a_likelihood_of_your_own_that_cannot_reach_the_targets_is_warned_of():
+    x = np.linspace(0, 3, 60)[:, None]
+    y = np.sin(3 * x[:, 0]) + np.random.default_rng(0).laplace(0, 0.1, 60)
+    own = Laplace(jnp.array(-2.0), nodes=20)
+    settings = {"n_inducing": 10, "max_iter": 60, "verbose": False}
+    GPRegressor(own, **settings).fit(x, y)
+    with pytest.warns(InputWarning, match=r"worse .* by \d\.\d nats per row"):
+        GPRegressor(own, **settings).fit(x, y + 1000)
 
 
 def test_rows_without_noise_are_known_to_be():

@@ -25,7 +25,7 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 def _with_debug(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the option that shows the traceback of an error."""
 
-    @click.option("--debug", is_flag=True, help="Show where an error came from.")
+    @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
     @functools.wraps(function)
     def inner(*args: Any, debug: bool, **options: Any) -> Any:
         common.show_warnings_in_lines(debug)
@@ -39,7 +39,7 @@ json_option = click.option(
 )
 
 progress_option = click.option(
-    "--progress/--no-progress", default=True, help="Show a progress bar, or not."
+    "--progress/--no-progress", default=True, help="Show or hide the progress bar."
 )
 
 
@@ -57,7 +57,7 @@ class InOrder(click.Group):
 )
 @click.version_option(package_name="natgrad", message="natgrad %(version)s")
 def cli() -> None:
-    """Gaussian processes for tables, trained by natural gradients.
+    """Fit Gaussian processes to tables with natural gradients.
 
     \b
       natgrad train houses.csv --target price --out model
@@ -68,54 +68,52 @@ def cli() -> None:
 
 @cli.command()
 @click.argument("table", metavar="[DATA]", type=DATA, required=False)
-@click.option("--data", type=DATA, help="The same as DATA.")
-@click.option("--target", help="The column to predict.")
+@click.option("--data", type=DATA, help="Same as DATA.")
+@click.option("--target", help="Column to predict.")
 @click.option(
     "--out",
     type=FOLDER,
     default="model",
     show_default=True,
-    help="The folder for the model.",
+    help="Folder for the model.",
 )
 @click.option(
-    "--inputs", metavar="A,B,...", help="The columns to predict from.  [all others]"
+    "--inputs", metavar="A,B,...", help="Columns to predict from.  [all others]"
 )
 @click.option(
     "--likelihood",
     type=click.Choice(("auto", *LIKELIHOODS)),
     metavar="NAME",
-    help=f"What the target is: auto, {', '.join(LIKELIHOODS)}.  [auto]",
+    help=f"Distribution of the target: auto, {', '.join(LIKELIHOODS)}.  [auto]",
 )
 @click.option(
     "--nulls",
     type=click.Choice(NULLS),
-    help="Stop at a null, drop its row, or fill in the mean.  [error]",
+    help="Raise an error at a null, drop its row, or fill in the mean.  [error]",
 )
 @click.option("--minutes", type=float, help="Stop after this many minutes.")
 @click.option("--steps", metavar="N", help="Stop after this many steps.  [auto]")
-@click.option(
-    "--num-inducing", metavar="M", help="The number of inducing inputs.  [auto]"
-)
+@click.option("--num-inducing", metavar="M", help="Number of inducing inputs.  [auto]")
 @click.option(
     "--kernel",
     metavar="NAME",
-    help=f"How smooth the function is: {', '.join(KERNELS)}.  [matern52]",
+    help=f"Kernel, from rough to smooth: {', '.join(KERNELS)}.  [matern52]",
 )
-@click.option("--batch-size", metavar="N", help="Rows in a step.  [auto]")
-@click.option("--seed", type=int, help="The seed of random numbers.  [0]")
+@click.option("--batch-size", metavar="N", help="Rows per step.  [auto]")
+@click.option("--seed", type=int, help="Random seed.  [0]")
 @click.option(
-    "--config", type=DATA, help="A run.toml: settings that are not given here."
+    "--config", type=DATA, help="Read settings from a run.toml; options override them."
 )
 @click.option(
     "--force",
     is_flag=True,
-    help="Replace the model in the folder, once the new one is complete.",
+    help="Replace the model in the folder once the new one is complete.",
 )
 @click.option(
     "--resume",
     "is_resumed",
     is_flag=True,
-    help="Continue the run in the folder, if there is one.",
+    help="Continue the run in the folder if there is one.",
 )
 @progress_option
 @json_option
@@ -134,18 +132,19 @@ def train(
     """Train a model on a table.
 
     DATA is a .parquet or .csv file, the name of a known data set, or many Parquet
-    files: a folder or a pattern such as 'data/*.parquet'. natgrad reads the rows of
-    many files as it needs them. Columns of strings become categories. The folder gets
-    model.natgrad, run.toml (all settings, for --config) and history.jsonl. Ctrl-C ends
-    the training and keeps the model so far; `natgrad resume` continues it.
+    files: a folder or a pattern such as 'data/*.parquet'. natgrad reads many files
+    as it needs them. Columns of strings become categories.
 
-    Started as several processes, by Slurm or by anything that sets
-    NATGRAD_NUM_PROCESSES, it trains on all of them.
+    natgrad writes model.natgrad, history.jsonl and run.toml (all settings, for
+    --config) to the folder. Press Ctrl-C to stop early and keep the model so far;
+    `natgrad resume` continues it.
+
+    Under Slurm, or if you set NATGRAD_NUM_PROCESSES, all processes train one model.
     """
     data = table if data is None else data
     if force and is_resumed:
         raise click.UsageError(
-            "--force begins anew and --resume continues: give one of them"
+            "--force starts a new run and --resume continues one: give only one of them"
         )
     given = {name: value for name, value in given.items() if value is not None}
     if "inputs" in given:
@@ -166,11 +165,13 @@ def train(
     if config is None and "data" not in given:
         raise click.UsageError("DATA is missing; or give --config run.toml")
     if config is None and "target" not in given:
-        raise click.UsageError("--target is missing: which column is to be predicted?")
+        raise click.UsageError(
+            "--target is missing: which column should natgrad predict?"
+        )
 
-    from natgrad import _config as runs
+    from natgrad._config import Run, read
 
-    run = runs.Run(**given) if config is None else runs.read(config, **given)
+    run = Run(**given) if config is None else read(config, **given)
 
     from natgrad._cli.training import train
 
@@ -183,7 +184,11 @@ def train(
 @json_option
 @_with_debug
 def resume(folder: Path, progress: bool, is_json: bool) -> int:
-    """Continue a training that was interrupted."""
+    """Continue an interrupted training run.
+
+    FOLDER is the --out of that run. The result is bit-identical to that of a run
+    without interruption, unless you set a limit with --minutes.
+    """
     from natgrad._cli.training import resume
 
     return resume(folder, is_json, progress)
@@ -196,27 +201,30 @@ def resume(folder: Path, progress: bool, is_json: bool) -> int:
     "--out",
     type=DATA,
     required=True,
-    help="A file .parquet or .csv, - for stdout; a folder for many files.",
+    help="A .parquet or .csv file, or - for stdout; a folder for many files.",
 )
 @click.option(
     "--quantiles",
     default="0.05,0.5,0.95",
     show_default=True,
-    help="Levels between 0 and 1, for regression.",
+    help="Quantile levels between 0 and 1, for regression.",
 )
-@click.option("--keep", default="", metavar="A,B,...|all", help="Columns to copy over.")
+@click.option(
+    "--keep", default="", metavar="A,B,...|all", help="Columns of DATA to copy."
+)
 @json_option
 @_with_debug
 def predict(
     model: str, data: str, out: str, quantiles: str, keep: str, is_json: bool
 ) -> None:
-    """Predict each row of a table or of many Parquet files.
+    """Predict the rows of a table or of many Parquet files.
 
-    Regression writes the mean, the standard deviation and quantiles of the target;
-    classification the class and the probability of each. DATA is a file, or many
-    Parquet files: a folder, an address, or a pattern such as 'data/*.parquet'. natgrad
-    predicts many files in parts and shares them among processes. It keeps the parts
-    that are in the folder, so the same command continues after a kill.
+    A regressor writes the mean, the standard deviation and quantiles of the target; a
+    classifier writes the class and the probability of each class. DATA is a file, or
+    many Parquet files: a folder, an address, or a pattern such as 'data/*.parquet'.
+
+    natgrad predicts many files in parts and divides the parts among processes. If
+    it is killed, run the same command again: it keeps the parts that are complete.
     """
     try:
         levels = [float(level) for level in quantiles.split(",") if level.strip()]
@@ -240,7 +248,10 @@ def predict(
 @json_option
 @_with_debug
 def evaluate(model: str, data: str, is_json: bool) -> None:
-    """Compare predictions with the targets of a table."""
+    """Score predictions against the targets of a table.
+
+    Give rows that the model was not trained on.
+    """
     from natgrad._cli.evaluating import evaluate
 
     evaluate(model, data, is_json)
@@ -249,10 +260,10 @@ def evaluate(model: str, data: str, is_json: bool) -> None:
 @cli.command()
 @click.argument("model", type=DATA)
 @click.argument("data", type=DATA)
-@click.option("--out", type=DATA, required=True, help="A folder, or a file .png.")
+@click.option("--out", type=DATA, required=True, help="A folder or a .png file.")
 @_with_debug
 def plot(model: str, data: str, out: str) -> None:
-    """Draw how a model learned, and how it predicts a table."""
+    """Plot the training run and the predictions for a table."""
     from natgrad._cli.evaluating import plot
 
     plot(model, data, out)
@@ -261,10 +272,10 @@ def plot(model: str, data: str, out: str) -> None:
 @cli.command()
 @click.argument("model", type=DATA)
 @click.argument("data", type=DATA)
-@click.option("--out", type=DATA, required=True, help="A file .html.")
+@click.option("--out", type=DATA, required=True, help="An .html file.")
 @_with_debug
 def report(model: str, data: str, out: str) -> None:
-    """Write one page of HTML: metrics, pictures, settings."""
+    """Write an HTML report: metrics, plots and settings."""
     from natgrad._cli.evaluating import report
 
     report(model, data, out)
@@ -275,7 +286,7 @@ def report(model: str, data: str, out: str) -> None:
 @json_option
 @_with_debug
 def info(model: str, is_json: bool) -> None:
-    """Print what a model is."""
+    """Print a summary of a model."""
     from natgrad._cli.evaluating import info
 
     info(model, is_json)
@@ -283,20 +294,21 @@ def info(model: str, is_json: bool) -> None:
 
 @cli.command()
 @click.argument("name", required=False)
-@click.option("--fetch", is_flag=True, help="Download it, unless it is there.")
+@click.option("--fetch", is_flag=True, help="Download it if it is missing.")
 @click.option(
-    "--unverified", is_flag=True, help="Accept it without the checksum it should have."
+    "--unverified", is_flag=True, help="Accept a missing or different checksum."
 )
 @json_option
 @_with_debug
 def datasets(name: str | None, fetch: bool, unverified: bool, is_json: bool) -> None:
-    """List known data sets, print where one is, or download it.
+    """List, locate or download known data sets.
 
-    natgrad keeps them in the folder NATGRAD_DATA, by default in a cache folder. They
-    come from UCI, OpenML or Keras, or from NATGRAD_MIRROR, the address of a folder.
+    natgrad stores them in the folder NATGRAD_DATA, by default a cache folder. It
+    downloads them from UCI, OpenML or Keras, or from NATGRAD_MIRROR, the address of
+    a folder.
     """
     if fetch and name is None:
-        raise click.UsageError("NAME is missing: which data set is to be fetched?")
+        raise click.UsageError("NAME is missing: which data set should natgrad fetch?")
 
     from natgrad._cli import data
 
@@ -313,22 +325,21 @@ def datasets(name: str | None, fetch: bool, unverified: bool, is_json: bool) -> 
     type=click.IntRange(min=1),
     default=50_000,
     show_default=True,
-    help="Rows in a row group.",
+    help="Rows per row group.",
 )
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, help="The seed of the order."
-)
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Random seed.")
 @click.option("--force", is_flag=True, help="Replace the table in the folder.")
 @json_option
 @_with_debug
 def shuffle(
     data: str, out: Path, rows_per_group: int, seed: int, force: bool, is_json: bool
 ) -> None:
-    """Put the rows of Parquet files in random order.
+    """Shuffle the rows of Parquet files.
 
-    IN is a file, a folder, or a pattern in quotes, of any size. OUT is a folder, which
-    appears once it is complete. natgrad trains on a few row groups at a time if a table
-    is too large for memory, so each should be a random sample of all rows.
+    IN is a file, a folder or a quoted pattern; it need not fit in memory. OUT is a
+    folder, which appears once it is complete. natgrad trains on a few row groups at a
+    time if a table is too large for memory, so each row group should be a random
+    sample of all rows.
     """
     from natgrad._cli.data import shuffle
 
@@ -339,7 +350,7 @@ def shuffle(
 @json_option
 @_with_debug
 def doctor(is_json: bool) -> int:
-    """Print what is installed, and test it for some seconds."""
+    """Print installed versions and run a short self-test."""
     from natgrad._cli import environment
 
     found = environment.examine(Path.cwd())

@@ -29,8 +29,11 @@ from natgrad.errors import CheckpointError, InputError
 from natgrad.train._progress import Rows
 
 
-NOTE = "natgrad.json"
-"""The file that says what the predictions in a folder are of."""
+NOTE = "_natgrad.json"
+"""The file that says what the predictions in a folder are of.
+
+Readers of Parquet folders skip names with an underscore.
+"""
 
 PART = 1_000_000
 """How many rows a part has at most, if its row groups have no more."""

@@ -7,7 +7,12 @@ from jaxtyping import Array, Float, Num, Shaped
 
 
 class Batch(NamedTuple):
-    """Inputs, targets and how much each row counts; left out, each counts once."""
+    """Inputs, targets and weights of rows; without weights each row counts once.
+
+    >>> batch = natgrad.data.Batch(x, y)
+    >>> batch.x.shape, batch.weight is None
+    ((50, 1), True)
+    """
 
     x: Num[Array | np.ndarray, "B D"]
     y: Shaped[Array | np.ndarray, " B"]

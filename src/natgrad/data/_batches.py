@@ -26,16 +26,22 @@ FILLED = 64
 
 @runtime_checkable
 class Batches(Protocol):
-    """A source of batches, all of one shape, that can begin at any step."""
+    """A source of batches, all of one shape, that can start at any step.
+
+    Implement it to train on storage of your own; `Arrays` and `Parquet` do.
+
+    >>> isinstance(natgrad.data.Arrays((x, y)), natgrad.data.Batches)
+    True
+    """
 
     @property
     def fraction(self) -> float | None:
-        """The part of the data that a batch holds, if it is known."""
+        """The share of the data in a batch, if it is known."""
         ...
 
     @property
     def num_data(self) -> float | None:
-        """How much all rows count together, if it is known."""
+        """The total weight of all rows, if it is known."""
         ...
 
     def take(self, step: int, number: int) -> Any:
@@ -44,10 +50,19 @@ class Batches(Protocol):
 
 
 class Arrays:
-    """Batches of columns in memory, in the order of one shuffled pass after another.
+    """Batches of columns in memory, in one shuffled pass after another.
 
-    Passes follow each other without a gap, so no batch is short and every row is seen
-    as often as any other. A table of at most `batch_size` rows is one batch, always.
+    Passes follow each other without a gap, so no batch is short and every row appears
+    equally often. A table of at most `batch_size` rows is always one batch.
+
+    Raises:
+        InputError: If `batch_size` is below 1, or the columns have no rows or unequal
+            numbers of rows.
+
+    >>> batches = natgrad.data.Arrays((x, y), batch_size=10)
+    >>> rows, targets = batches.take(step=0, number=3)  # three batches, stacked
+    >>> rows.shape, targets.shape
+    ((3, 10, 1), (3, 10))
     """
 
     def __init__(self, columns: Any, batch_size: int = 256, seed: int = 0):
@@ -76,12 +91,12 @@ class Arrays:
 
     @property
     def fraction(self) -> float:
-        """The part of the data that a batch holds."""
+        """The share of the data in a batch."""
         return self.batch_size / self.total
 
     @property
     def num_data(self) -> float:
-        """How much all rows count together."""
+        """The total weight of all rows."""
         weight = getattr(self.columns, "weight", None)
         return float(self.total if weight is None else weight.sum())
 
@@ -91,7 +106,7 @@ class Arrays:
         return jax.tree.map(lambda column: column.take(places, axis=0), self.columns)
 
     def places(self, step: int, number: int) -> np.ndarray:
-        """Which rows the batches hold, [number, rows]."""
+        """The indices of the rows in each batch, [number, rows]."""
         if self.batch_size == self.total:
             every = np.broadcast_to(np.arange(self.total), (number, self.total))
             return every[:, self._mine]
@@ -103,7 +118,7 @@ class Arrays:
         return places.reshape(number, -1)[:, self._mine]
 
     def share(self, process: int, processes: int) -> "Arrays":
-        """The same batches, of which only the rows of one of several processes."""
+        """The same batches, with only the rows of one of several processes."""
         check_share(process, processes)
         if self.batch_size % processes:
             near = max(1, self.batch_size // processes) * processes
@@ -172,10 +187,19 @@ def _longer(batch: Batch, short: int, row: int) -> Batch:
 
 
 class IterableBatches:
-    """Batches of any iterable, begun again whenever it ends, if it can be.
+    """Batches of any iterable, which starts again when it ends, if it can.
 
     To start at a step, it draws the batches before it again and drops them. A `Batch`
-    with fewer rows than the first is padded with rows of weight 0.
+    with fewer rows than the first is padded with rows of weight 0. `num_data` is the
+    number of rows in all batches, which the ELBO needs.
+
+    Raises:
+        InputError: If there are no batches.
+
+    >>> parts = [natgrad.data.Batch(x[i::5], y[i::5]) for i in range(5)]
+    >>> batches = natgrad.data.IterableBatches(parts, num_data=len(y))
+    >>> batches.fraction, batches.take(step=0, number=2).x.shape
+    (0.2, (2, 10, 1))
     """
 
     def __init__(self, batches: Iterable[Any], num_data: int | float | None = None):
@@ -190,7 +214,7 @@ class IterableBatches:
 
     @property
     def fraction(self) -> float | None:
-        """The part of the data that a batch holds, if it is known."""
+        """The share of the data in a batch, if it is known."""
         if self.num_data is None:
             return None
         return min(1.0, _rows(self.first) / self.num_data)
@@ -208,7 +232,7 @@ class IterableBatches:
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether it can be begun again, which a generator cannot."""
+        """Whether the iterable can start again, which a generator cannot."""
         return iter(self.batches) is not self.batches
 
     def _endless(self) -> Iterator[Any]:
@@ -275,9 +299,17 @@ def as_array(column: Any) -> Any:
 
 
 def from_frame(frame: Any, target: str, weight: str | None = None) -> Batch:
-    """The columns of a frame of pandas, polars or Arrow; all others are inputs.
+    """The columns of a pandas, polars or Arrow table; all but the target are inputs.
 
-    Whatever else gives a stream of Arrow is read to its end, as a relation of DuckDB.
+    It also reads any object that gives a stream of Arrow, such as a DuckDB relation.
+
+    Raises:
+        InputError: If a column is missing or not numeric, or there are no inputs.
+
+    >>> import pandas
+    >>> frame = pandas.DataFrame({"age": [1.0, 2.0], "price": [3.0, 4.0]})
+    >>> natgrad.data.from_frame(frame, target="price").y.tolist()
+    [3.0, 4.0]
     """
     if hasattr(frame, "__arrow_c_stream__") and not hasattr(frame, "to_numpy"):
         import pyarrow

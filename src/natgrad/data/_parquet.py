@@ -52,20 +52,31 @@ class LoadedPool(NamedTuple):
 
 
 class Parquet:
-    """Batches of a table in Parquet, of which a few row groups at a time are in memory.
+    """Batches of a table in Parquet; only a few row groups at a time are in memory.
 
     `data` is a folder, a pattern such as `data/*.parquet`, a file, or several of them.
-    Each pass shuffles the order of the row groups, and the rows of `pool` of them
-    together in each of `shards`, which all give equally many rows to a batch. If there
-    are fewer row groups, the shards are fewer by a power of two. The batch of a step is
-    a function of (seed, step) alone.
+    Each pass shuffles the order of the row groups, and shuffles the rows of `pool` of
+    them together in each of `shards`. All shards give equally many rows to a batch. If
+    there are fewer row groups than shards, natgrad uses fewer shards, by a power of
+    two. The batch of a step depends on (seed, step) alone.
 
-    `inputs` are the columns to predict from, by default all but the target. Strings
-    among them need a `schema`, which `scan` makes. Inputs are shifted by `centre` and
+    `inputs` are the columns to predict from, by default all but the target. String
+    inputs need a `schema`, which `scan` makes. Inputs are shifted by `centre` and
     divided by `scale`; `encode` maps the targets, to make numbers of labels or to scale
-    them. If the schema drops rows with a null, such a row has weight 0; all others have
+    them. If the schema drops rows with a null, such a row has weight 0. All others have
     the weight that makes sums over a batch those of the table, on average.
-    `num_complete` is how many rows have no null, if you know it.
+    `num_complete` is the number of rows without a null, if you know it.
+
+    Raises:
+        InputError: If the files have no such columns, or `batch_size` is not a
+            multiple of `shards`.
+
+    >>> import pandas
+    >>> table = pandas.DataFrame({"time": x[:, 0], "height": y})
+    >>> table.to_parquet("table.parquet")
+    >>> batches = natgrad.data.Parquet("table.parquet", "height", batch_size=10)
+    >>> batches.take(step=0, number=2).x.shape
+    (2, 10, 1)
     """
 
     def __init__(
@@ -118,23 +129,23 @@ class Parquet:
 
     @property
     def fraction(self) -> float:
-        """The part of the data that a batch holds."""
+        """The share of the data in a batch."""
         return self.batch_size / self.total
 
     @property
     def num_data(self) -> float:
-        """How much all rows count together."""
+        """The total weight of all rows."""
         return float(self.total if self.num_complete is None else self.num_complete)
 
     @property
     def empty(self) -> Batch:
-        """A batch of no rows, which is otherwise as all of them are."""
+        """A batch without rows, with the columns and types of all batches."""
         y = np.zeros(0, str if self.reader.is_text else self.dtype)
         y = y if self.encode is None else self.encode(y)
         return Batch(np.zeros((0, self.reader.width), self.dtype), y)
 
     def share(self, process: int, processes: int) -> "Parquet":
-        """The same batches, of which only the rows of one of several processes."""
+        """The same batches, with only the rows of one of several processes."""
         check_share(process, processes)
         if self.shards % processes:
             raise InputError(

@@ -76,11 +76,17 @@ class Part(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """A table in numbers: `mean` and `deviation` are of each input, as encoded.
+    """What `scan` found in a table; `mean` and `deviation` are those of each input.
 
     `num_complete` of its `num_rows` rows have no null; this is an estimate if the scan
-    did not read all rows. The sample is random, without replacement, of such rows.
-    `values` are the different targets: all strings, or the numbers if they are few.
+    did not read all rows. The sample is random, without replacement, from such rows.
+    `values` are the distinct targets: all strings, or the numbers if they are few.
+
+    >>> import pandas
+    >>> pandas.DataFrame({"a": [1, 2, 3], "b": [2, 4, 6]}).to_parquet("t.parquet")
+    >>> summary = natgrad.data.scan("t.parquet", target="b")
+    >>> summary.num_rows, summary.mean.tolist(), summary.target_mean
+    (3, [2.0], 4.0)
     """
 
     num_rows: int
@@ -104,7 +110,19 @@ def scan(
     rows: int = 65536,
     seed: int = 0,
 ) -> Summary:
-    """Reads a table once, for its schema, means, deviations and a random sample."""
+    """Reads a table once, for its schema, means, standard deviations and a sample.
+
+    `nulls` says what to do with a null: "error", "drop" its row or fill in the "mean".
+    The sample has at most `rows` rows.
+
+    Raises:
+        InputError: If the files have no such columns, or a null with `nulls="error"`.
+
+    >>> import pandas
+    >>> pandas.DataFrame({"a": [1, 2, 3], "b": [2, 4, 6]}).to_parquet("t.parquet")
+    >>> natgrad.data.scan("t.parquet", target="b").num_complete
+    3
+    """
     return merge([scan_part(data, target, inputs, nulls, rows, seed)])
 
 

@@ -41,9 +41,18 @@ def shuffle(
 ) -> Shuffled:
     """Writes all rows of a table in random order to files in the folder `out`.
 
-    Rows are dealt to buckets at random, and each bucket is shuffled. While that goes
-    on there is a hidden folder next to `out`, and no `out`; it needs about as much room
-    as the table and the result together. The order is a function of `seed`.
+    natgrad deals rows to buckets at random and shuffles each bucket. Meanwhile there is
+    a hidden folder next to `out`, and no `out`. It needs about as much disk space as
+    the table and the result together. The order depends on `seed` alone.
+
+    Raises:
+        InputError: If `rows_per_group` is below 1, or `out` exists and `overwrite` is
+            not set.
+
+    >>> import pandas
+    >>> pandas.DataFrame({"a": [1, 2, 3], "b": [2, 4, 6]}).to_parquet("t.parquet")
+    >>> natgrad.data.shuffle("t.parquet", "shuffled").rows
+    3
     """
     if rows_per_group < 1:
         raise InputError(f"rows_per_group is {rows_per_group}; it should be at least 1")

@@ -26,17 +26,40 @@ from natgrad.datasets._splits import (
 from natgrad.errors import InputError
 
 
+__all__ = [
+    "load",
+    "names",
+    "fetch",
+    "split",
+    "with_scaled_inputs",
+    "with_scaled_targets",
+    "Split",
+    "describe",
+    "Dataset",
+    "folder",
+    "path",
+]
+
+
 def load(
     name: str, as_frame: bool = False, *, unverified: bool = False
 ) -> tuple[Any, Any]:
     """Loads the inputs and targets of a data set in `folder()`; `fetch` downloads it.
 
-    They are arrays, or a pandas DataFrame and Series with `as_frame`. The target is the
-    last column of the file. `load` refuses a file whose numbers have another checksum
-    than natgrad knows, unless you accept it with `unverified=True`.
+    You get arrays, or a pandas DataFrame and Series with `as_frame`. The target is the
+    last column of the file. `load` refuses a file whose numbers do not match the
+    checksum that natgrad knows, unless you pass `unverified=True`.
 
-    "motorcycle" comes with natgrad: head acceleration (g) against time (ms) in 133 rows
-    of a crash test, in which the noise is small at first, and then large.
+    "motorcycle" comes with natgrad: 133 measurements of a crash-test dummy's head
+    acceleration (g) in the milliseconds after impact. Its noise is small at first, and
+    then large.
+
+    Raises:
+        InputError: If the name is unknown, the file is missing or its checksum differs.
+
+    >>> X, y = natgrad.datasets.load("motorcycle")
+    >>> X.shape, y.shape
+    ((133, 1), (133,))
     """
     if name == "motorcycle":
         return _motorcycle(as_frame)

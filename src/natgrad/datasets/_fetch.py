@@ -31,11 +31,17 @@ TIMEOUT = 30.0
 def fetch(name: str, *, unverified: bool = False) -> Path:
     """Downloads a data set to where `load` reads it, and returns its path.
 
-    A file that exists already stays as it is. If NATGRAD_MIRROR is the URL of a folder,
-    the file comes from there, byte for byte; else natgrad makes the table from a
-    download of an archive or of OpenML. The file appears once it has passed its checks.
-    `fetch` refuses a table with another checksum, and a data set whose checksum natgrad
-    does not know, unless you accept either with `unverified=True`.
+    A file that exists stays as it is. If NATGRAD_MIRROR is the URL of a folder, natgrad
+    copies the file from there, byte for byte. Otherwise it makes the table from a
+    download of an archive or of OpenML. The file appears only after it has passed its
+    checks. `fetch` refuses a table with another checksum, and a data set whose checksum
+    natgrad does not know, unless you pass `unverified=True`.
+
+    Raises:
+        InputError: If the download or a check fails.
+
+    >>> path = natgrad.datasets.fetch("yacht")  # doctest: +SKIP
+    >>> X, y = natgrad.datasets.load("yacht")  # doctest: +SKIP
     """
     file = path(name)
     if file.is_file():

@@ -21,12 +21,23 @@ PARTS = ("train", "test")
 
 
 def names() -> list[str]:
-    """The names that `load` accepts."""
+    """The names that `load` accepts.
+
+    >>> "motorcycle" in natgrad.datasets.names()
+    True
+    """
     return sorted(["motorcycle", *KNOWN])
 
 
 def describe(name: str) -> Dataset:
-    """The description of a data set; `motorcycle` has none."""
+    """The description of a data set; `motorcycle` has none.
+
+    Raises:
+        InputError: If the name is unknown; the message suggests the nearest.
+
+    >>> natgrad.datasets.describe("yacht").rows
+    308
+    """
     if name not in KNOWN:
         close = difflib.get_close_matches(name, names(), 1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
@@ -37,7 +48,11 @@ def describe(name: str) -> Dataset:
 
 
 def folder() -> Path:
-    """The folder of data sets: NATGRAD_DATA, or by default a cache folder."""
+    """The folder of data sets: NATGRAD_DATA, or by default a cache folder.
+
+    >>> natgrad.datasets.folder() == natgrad.datasets.path("yacht").parent
+    True
+    """
     return place(sys.platform, Path.home())
 
 
@@ -54,7 +69,14 @@ def motorcycle_path() -> Path:
 
 
 def path(name: str) -> Path:
-    """The path of a data set's file, whether or not it exists."""
+    """The path of a data set's file, whether or not it exists.
+
+    Raises:
+        InputError: If the name is unknown.
+
+    >>> natgrad.datasets.path("motorcycle").name
+    'motorcycle.csv'
+    """
     if name == "motorcycle":
         return motorcycle_path()
     return folder() / describe(name).file_name

@@ -30,8 +30,12 @@ class Dataset:
     `low` and `high` are the smallest and the largest target. `uci` and `openml` are its
     numbers in these archives, whose copies may have other column names and another
     order of rows. `sha256` is the hash of the file that natgrad was tested with, and
-    `content` that of the numbers in it. A data set without them is fetched only if you
-    pass `unverified=True`.
+    `content` that of the numbers in it. `fetch` downloads a data set without them only
+    if you pass `unverified=True`.
+
+    >>> yacht = natgrad.datasets.describe("yacht")
+    >>> yacht.inputs, yacht.likelihood, yacht.is_fetchable
+    (6, 'gaussian', True)
     """
 
     name: str
@@ -61,7 +65,7 @@ class Dataset:
 
     @property
     def sources(self) -> list[str]:
-        """Where it can be had, as addresses."""
+        """The addresses that have it."""
         found = []
         if self.uci is not None:
             found.append(f"{UCI}/dataset/{self.uci}")

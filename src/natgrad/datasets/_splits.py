@@ -12,7 +12,13 @@ OFFICIAL = {"mnist": 60_000, "year": 463_715}
 
 
 class Split(NamedTuple):
-    """Training rows and test rows."""
+    """Training rows and test rows.
+
+    >>> X, y = natgrad.datasets.load("motorcycle")
+    >>> rows = natgrad.datasets.split("motorcycle", X, y)
+    >>> rows.x.shape, rows.x_test.shape
+    ((120, 1), (13, 1))
+    """
 
     x: np.ndarray
     y: np.ndarray
@@ -23,8 +29,16 @@ class Split(NamedTuple):
 def split(name: str, x: np.ndarray, y: np.ndarray, number: int = 0) -> Split:
     """The official split of a data set that has one, else a random split of 9 to 1.
 
-    The number of the split is the seed that shuffles the rows; the paper has five.
-    The split depends on the order of the rows.
+    `number` is the seed that shuffles the rows; the paper uses five. The split depends
+    on the order of the rows.
+
+    Raises:
+        InputError: If there are too few rows for the official split.
+
+    >>> X, y = natgrad.datasets.load("motorcycle")
+    >>> rows = natgrad.datasets.split("motorcycle", X, y, number=1)
+    >>> len(rows.y), len(rows.y_test)
+    (120, 13)
     """
     if name in OFFICIAL:
         first = OFFICIAL[name]
@@ -43,6 +57,11 @@ def with_scaled_inputs(rows: Split) -> Split:
     """Scales inputs to mean 0 and standard deviation 1 in the training rows.
 
     A column that is constant there becomes 0 there.
+
+    >>> X, y = natgrad.datasets.load("motorcycle")
+    >>> rows = natgrad.datasets.split("motorcycle", X, y)
+    >>> print(natgrad.datasets.with_scaled_inputs(rows).x.std(0).round(2))
+    [1.]
     """
     is_constant = rows.x.min(0) == rows.x.max(0)
     mean, deviation = rows.x.mean(0, dtype=float), rows.x.std(0, dtype=float)
@@ -58,7 +77,13 @@ def with_scaled_inputs(rows: Split) -> Split:
 
 
 def with_scaled_targets(rows: Split) -> Split:
-    """Scales targets to mean 0 and standard deviation 1 in the training rows."""
+    """Scales targets to mean 0 and standard deviation 1 in the training rows.
+
+    >>> X, y = natgrad.datasets.load("motorcycle")
+    >>> rows = natgrad.datasets.split("motorcycle", X, y)
+    >>> print(f"{natgrad.datasets.with_scaled_targets(rows).y.std():.2f}")
+    1.00
+    """
     mean, deviation = rows.y.mean(), rows.y.std()
     return rows._replace(
         y=(rows.y - mean) / deviation, y_test=(rows.y_test - mean) / deviation

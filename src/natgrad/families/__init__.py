@@ -1,4 +1,4 @@
-"""Exponential families, one file each; a class is a coordinate system."""
+"""Exponential families; each class is a coordinate system."""
 
 from natgrad.families import (
     beta as beta,
@@ -14,3 +14,17 @@ from natgrad.families._base import (
     is_distribution as is_distribution,
 )
 from natgrad.families._implicit import AbstractImplicit as AbstractImplicit
+
+
+__all__ = [
+    "AbstractDistribution",
+    "AbstractImplicit",
+    "is_distribution",
+    "gaussian",
+    "diagonal",
+    "gamma",
+    "beta",
+    "dirichlet",
+    "categorical",
+    "wishart",
+]

@@ -37,13 +37,13 @@ class AbstractDistribution(eqx.Module, Generic[T]):
     The class is the coordinate system and the fields are the coordinates ξ, so a
     gradient with respect to a distribution is an object of the same class. The natural
     parameters θ and the expectation parameters η = E[T(u)] are trees shaped like T(u).
-    Leading axes are batches: ten distributions are one object. The base measure is
-    taken to be 1, as it is for every family here; one with another overrides `log_prob`
-    and `entropy`, the only two that it enters.
+    Leading axes are batches: ten distributions are one object. The base measure is 1,
+    as it is for every family here. A family with another one overrides `log_prob` and
+    `entropy`, the only two methods that depend on it.
 
-    The two `at_` maps are methods, not constructors, because they may lean on the
-    current point: to keep fixed parameters, to start a root search, or to lose no
-    digits near it.
+    The two `at_` maps are methods, not constructors, because they may use the current
+    point: to keep fixed parameters, to start a root search, or to lose no digits near
+    it.
     """
 
     @abc.abstractmethod
@@ -156,7 +156,11 @@ class Trial(NamedTuple):
 
 
 def is_distribution(node: object) -> TypeGuard[AbstractDistribution[Any]]:
-    """Whether a node of a tree is a distribution."""
+    """Whether a node of a tree is a distribution.
+
+    >>> natgrad.families.is_distribution(q), natgrad.families.is_distribution(1.0)
+    (True, False)
+    """
     return isinstance(node, AbstractDistribution)
 
 

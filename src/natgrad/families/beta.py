@@ -12,11 +12,20 @@ from natgrad.families._implicit import AbstractImplicit
 from natgrad.positive import AbstractPositive, positive_part
 
 
+__all__ = ["Concentrations", "MeanTotal", "AbstractBeta", "Statistics"]
+
+
 Scalar = Float[Array, "*batch"]
 
 
 class Statistics(NamedTuple):
-    """The shape of T(u) = (log u, log(1 − u)), and so of θ and η."""
+    """The shape of T(u) = (log u, log(1 − u)), and so of θ and η.
+
+    >>> from natgrad.families import beta
+    >>> q = beta.Concentrations(Plain(jnp.array(2.0)), Plain(jnp.array(3.0)))
+    >>> print(*q.natural())
+    1.0 2.0
+    """
 
     log: Float[Array, "*batch"]
     log_rest: Float[Array, "*batch"]
@@ -46,7 +55,13 @@ class AbstractBeta(AbstractImplicit[Statistics]):
 
 
 class Concentrations(AbstractBeta):
-    """Coordinates a and b."""
+    """A beta distribution in the coordinates a and b.
+
+    >>> from natgrad.families import beta
+    >>> q = beta.Concentrations(Plain(jnp.array(2.0)), Plain(jnp.array(3.0)))
+    >>> print(q.log_prob(jnp.array([0.1, 0.5])).round(2))
+    [-0.03  0.41]
+    """
 
     a: AbstractPositive
     b: AbstractPositive
@@ -59,7 +74,15 @@ class Concentrations(AbstractBeta):
 
 
 class MeanTotal(AbstractBeta):
-    """Coordinates log-odds of the mean, log(a/b), and the total a + b."""
+    """A beta distribution in the coordinates log(a/b) and a + b.
+
+    log(a/b) are the log-odds of the mean.
+
+    >>> from natgrad.families import beta
+    >>> q = beta.MeanTotal(jnp.array(0.0), Plain(jnp.array(4.0)))
+    >>> print(*q.a_b())
+    2.0 2.0
+    """
 
     logit: Scalar
     total: AbstractPositive

@@ -9,6 +9,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from natgrad.families._base import AbstractDistribution
 
 
+__all__ = ["Logits", "Probabilities", "AbstractCategorical"]
+
+
 Scalar = Float[Array, "*batch"]
 Vector = Float[Array, "*batch J"]
 
@@ -55,7 +58,15 @@ class AbstractCategorical(AbstractDistribution[Vector]):
 
 
 class Logits(AbstractCategorical):
-    """Coordinates log pₖ + c for all K classes, c being of no consequence."""
+    """A categorical distribution in the coordinates log pₖ + c, for all K classes.
+
+    The constant c has no effect.
+
+    >>> from natgrad.families import categorical
+    >>> q = categorical.Logits(jnp.array([1.0, 0.0, 0.0]))
+    >>> print(q.probabilities().round(2), f"{q.entropy():.2f}")
+    [0.58 0.21 0.21] 0.98
+    """
 
     logits: Float[Array, "*batch K"]
 
@@ -81,7 +92,13 @@ class Logits(AbstractCategorical):
 
 
 class Probabilities(AbstractCategorical):
-    """Coordinates pₖ, for all classes but the last."""
+    """A categorical distribution in the coordinates pₖ, for all classes but the last.
+
+    >>> from natgrad.families import categorical
+    >>> q = categorical.Probabilities(jnp.array([0.5, 0.25]))
+    >>> print(q.probabilities(), q.natural().round(2))
+    [0.5  0.25 0.25] [0.69 0.  ]
+    """
 
     probs: Vector
 

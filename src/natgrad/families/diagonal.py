@@ -14,12 +14,21 @@ from natgrad.linalg._triangular import Columns, Matrix
 from natgrad.positive import AbstractPositive
 
 
+__all__ = ["Moments", "Canonical", "AbstractDiagonal", "Statistics"]
+
+
 Scalar = Float[Array, "*batch"]
 Vector = Float[Array, "*batch M"]
 
 
 class Statistics(NamedTuple):
-    """The shape of T(u) = (u, u²), and so of θ and η."""
+    """The shape of T(u) = (u, u²), and so of θ and η.
+
+    >>> from natgrad.families import diagonal
+    >>> q = diagonal.Moments(jnp.ones(2), Plain(jnp.ones(2)))
+    >>> print(q.expectation().second)
+    [2. 2.]
+    """
 
     first: Float[Array, "*batch M"]
     second: Float[Array, "*batch M"]
@@ -79,7 +88,7 @@ class AbstractDiagonal(AbstractDistribution[Statistics]):
         )
 
     def whiten(self, columns: Columns) -> Columns:
-        """x over the deviations."""
+        """x divided by the standard deviations."""
         return columns / jnp.sqrt(self.variances())[..., None]
 
     def log_det(self) -> Scalar:
@@ -87,7 +96,7 @@ class AbstractDiagonal(AbstractDistribution[Statistics]):
         return jnp.log(self.variances()).sum(-1)
 
     def kl(self, other: Any) -> Scalar:
-        """KL(self ‖ other), of which the second may be full."""
+        """KL(self ‖ other); `other` may be a full Gaussian."""
         if not isinstance(other, AbstractDiagonal):
             return kl_from_factors(self, other)
         ratio = self.variances() / other.variances()
@@ -109,7 +118,13 @@ class AbstractDiagonal(AbstractDistribution[Statistics]):
 
 
 class Moments(AbstractDiagonal):
-    """Coordinates m and v."""
+    """A diagonal Gaussian in the coordinates m and v.
+
+    >>> from natgrad.families import diagonal
+    >>> q = diagonal.Moments(jnp.zeros(2), Log(jnp.zeros(2)))
+    >>> print(q.variances(), f"{q.entropy():.2f}")
+    [1. 1.] 2.84
+    """
 
     mean: Vector
     var: AbstractPositive
@@ -141,7 +156,13 @@ class Moments(AbstractDiagonal):
 
 
 class Canonical(AbstractDiagonal):
-    """Coordinates θ₁ = m/v and −θ₂ = 1/(2v)."""
+    """A diagonal Gaussian in the coordinates θ₁ = m/v and −θ₂ = 1/(2v).
+
+    >>> from natgrad.families import diagonal
+    >>> q = diagonal.Canonical(jnp.ones(2), Plain(jnp.full(2, 0.5)))
+    >>> print(q.location(), q.variances())
+    [1. 1.] [1. 1.]
+    """
 
     linear: Vector
     quadratic: AbstractPositive

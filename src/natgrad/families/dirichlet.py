@@ -11,6 +11,9 @@ from natgrad.families._implicit import AbstractImplicit
 from natgrad.positive import AbstractPositive, positive_part
 
 
+__all__ = ["Concentrations", "MeanTotal", "AbstractDirichlet"]
+
+
 Scalar = Float[Array, "*batch"]
 Vector = Float[Array, "*batch K"]
 
@@ -38,7 +41,13 @@ class AbstractDirichlet(AbstractImplicit[Vector]):
 
 
 class Concentrations(AbstractDirichlet):
-    """Coordinates α."""
+    """A Dirichlet distribution in the coordinates α.
+
+    >>> from natgrad.families import dirichlet
+    >>> q = dirichlet.Concentrations(Log(jnp.zeros(3)))  # uniform
+    >>> print(f"{q.log_prob(jnp.array([0.2, 0.3, 0.5])):.2f}")
+    0.69
+    """
 
     concentration: AbstractPositive
 
@@ -50,7 +59,15 @@ class Concentrations(AbstractDirichlet):
 
 
 class MeanTotal(AbstractDirichlet):
-    """Coordinates log-odds of the mean against the last part, and the total Σα."""
+    """A Dirichlet distribution in the log-odds of its mean and the total Σα.
+
+    The log-odds are those against the last part.
+
+    >>> from natgrad.families import dirichlet
+    >>> q = dirichlet.MeanTotal(jnp.zeros(2), Plain(jnp.array(6.0)))
+    >>> print(q.concentrations())
+    [2. 2. 2.]
+    """
 
     logits: Float[Array, "*batch J"]
     total: AbstractPositive

@@ -12,11 +12,20 @@ from natgrad.families._implicit import AbstractImplicit
 from natgrad.positive import AbstractPositive, positive_part
 
 
+__all__ = ["ShapeRate", "MeanShape", "AbstractGamma", "Statistics"]
+
+
 Scalar = Float[Array, "*batch"]
 
 
 class Statistics(NamedTuple):
-    """The shape of T(u) = (log u, u), and so of θ and η."""
+    """The shape of T(u) = (log u, u), and so of θ and η.
+
+    >>> from natgrad.families import gamma
+    >>> q = gamma.ShapeRate(Plain(jnp.array(3.0)), Plain(jnp.array(2.0)))
+    >>> print(*q.natural())
+    2.0 -2.0
+    """
 
     log: Float[Array, "*batch"]
     value: Float[Array, "*batch"]
@@ -47,7 +56,13 @@ class AbstractGamma(AbstractImplicit[Statistics]):
 
 
 class ShapeRate(AbstractGamma):
-    """Coordinates shape and rate."""
+    """A gamma distribution in the coordinates shape and rate.
+
+    >>> from natgrad.families import gamma
+    >>> q = gamma.ShapeRate(Plain(jnp.array(3.0)), Plain(jnp.array(2.0)))
+    >>> print(f"{q.expectation().value:.2f} {q.log_prob(jnp.array(1.0)):.2f}")
+    1.50 -0.61
+    """
 
     shape: AbstractPositive
     rate: AbstractPositive
@@ -60,7 +75,13 @@ class ShapeRate(AbstractGamma):
 
 
 class MeanShape(AbstractGamma):
-    """Coordinates mean = shape / rate and shape."""
+    """A gamma distribution in the coordinates mean = shape / rate and shape.
+
+    >>> from natgrad.families import gamma
+    >>> q = gamma.MeanShape(Plain(jnp.array(1.5)), Plain(jnp.array(3.0)))
+    >>> print(*q.shape_rate())
+    3.0 2.0
+    """
 
     mean: AbstractPositive
     shape: AbstractPositive

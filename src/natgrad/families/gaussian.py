@@ -31,8 +31,16 @@ from natgrad.linalg._triangular import (
 )
 
 
+__all__ = ["Moments", "Canonical", "kl_from_factors", "AbstractGaussian", "Statistics"]
+
+
 class Statistics(NamedTuple):
-    """The shape of T(u) = (u, uuᵀ), and so of θ and η."""
+    """The shape of T(u) = (u, uuᵀ), and so of θ and η.
+
+    >>> theta = q.natural()
+    >>> print(theta.first, theta.second)
+    [0.] [[-1.]]
+    """
 
     first: Float[Array, "*batch M"]
     second: Float[Array, "*batch M M"]
@@ -110,7 +118,7 @@ class AbstractGaussian(AbstractDistribution[Statistics]):
         return (self.log_det() + constant) / 2
 
     def kl(self, other: Any) -> Scalar:
-        """KL(self ‖ other), of which the second may be diagonal."""
+        """KL(self ‖ other); `other` may be a diagonal Gaussian."""
         return kl_from_factors(self, other)
 
     def is_inside(self) -> Bool[Array, "*batch"]:
@@ -131,7 +139,14 @@ class AbstractGaussian(AbstractDistribution[Statistics]):
 
 
 def kl_from_factors(q: Any, other: Any) -> Scalar:
-    """KL(q ‖ other), from factors: no digits are lost to large means."""
+    """KL(q ‖ other), from factors, so that large means lose no digits.
+
+    Raises:
+        InputError: If `other` is not Gaussian.
+
+    >>> print(f"{gaussian.kl_from_factors(q, p):.2f} {q.kl(p):.2f}")
+    0.28 0.28
+    """
     if not hasattr(other, "whiten"):
         raise InputError(
             f"there is no divergence from a Gaussian to a {type(other).__module__}."
@@ -145,7 +160,15 @@ def kl_from_factors(q: Any, other: Any) -> Scalar:
 
 
 class Moments(AbstractGaussian):
-    """Coordinates m and S."""
+    """A Gaussian in the coordinates m and S.
+
+    >>> q = gaussian.Moments(jnp.zeros(2), Sqrt(jnp.eye(2)))
+    >>> print(q.covariance())
+    [[1. 0.]
+     [0. 1.]]
+    >>> q.sample(jax.random.key(0), (5,)).shape
+    (5, 2)
+    """
 
     mean: Vector
     cov: AbstractPositiveDefinite
@@ -240,7 +263,17 @@ class Moments(AbstractGaussian):
 
 
 class Canonical(AbstractGaussian):
-    """Coordinates θ₁ and −Θ₂ = S⁻¹/2: log q(u) = ⟨linear, u⟩ − uᵀ quadratic u + …"""
+    """A Gaussian in the coordinates θ₁ and −Θ₂ = S⁻¹/2.
+
+    log q(u) = ⟨linear, u⟩ − uᵀ quadratic u + const.
+
+    >>> q = gaussian.Canonical(jnp.ones(2), Full(jnp.eye(2)))
+    >>> print(q.location())
+    [0.5 0.5]
+    >>> print(q.covariance())
+    [[0.5 0. ]
+     [0.  0.5]]
+    """
 
     linear: Vector
     quadratic: AbstractPositiveDefinite

@@ -24,8 +24,18 @@ from natgrad.linalg._triangular import (
 from natgrad.positive import AbstractPositive, positive_part
 
 
+__all__ = ["ScaleDof", "RateDof", "AbstractWishart", "Statistics"]
+
+
 class Statistics(NamedTuple):
-    """The shape of T(X) = (log |X|, X), and so of θ and η."""
+    """The shape of T(X) = (log |X|, X), and so of θ and η.
+
+    >>> from natgrad.families import wishart
+    >>> q = wishart.ScaleDof(Sqrt(jnp.eye(2)), Plain(jnp.array(3.0)))
+    >>> print(q.expectation().matrix)
+    [[4. 0.]
+     [0. 4.]]
+    """
 
     log_det: Float[Array, "*batch"]
     matrix: Float[Array, "*batch P P"]
@@ -35,7 +45,8 @@ class AbstractWishart(AbstractDistribution[Statistics]):
     """q(X) ∝ |X|^((ν − P − 1)/2) exp(−tr(V⁻¹X)/2), with E[X] = νV.
 
     θ = ((ν − P − 1)/2, −V⁻¹/2). Only ν has no closed form in η, and it is one number.
-    It is stored as its excess, ν − P + 1, which is positive. F is any factor, F Fᵀ = V.
+    natgrad stores it as its excess, ν − P + 1, which is positive. F is any factor,
+    F Fᵀ = V.
     """
 
     @abc.abstractmethod
@@ -145,7 +156,13 @@ class AbstractWishart(AbstractDistribution[Statistics]):
 
 
 class ScaleDof(AbstractWishart):
-    """Coordinates V and the excess of ν."""
+    """A Wishart distribution in the coordinates V and the excess of ν.
+
+    >>> from natgrad.families import wishart
+    >>> q = wishart.ScaleDof(Sqrt(jnp.eye(2)), Plain(jnp.array(3.0)))
+    >>> print(f"{q.dof():.1f} {q.entropy():.1f}")
+    4.0 6.3
+    """
 
     scale: AbstractPositiveDefinite
     excess: AbstractPositive
@@ -180,7 +197,14 @@ class ScaleDof(AbstractWishart):
 
 
 class RateDof(AbstractWishart):
-    """Coordinates V⁻¹ and the excess of ν."""
+    """A Wishart distribution in the coordinates V⁻¹ and the excess of ν.
+
+    >>> from natgrad.families import wishart
+    >>> q = wishart.RateDof(Full(2 * jnp.eye(2)), Plain(jnp.array(3.0)))
+    >>> print(q.scale_matrix())
+    [[0.5 0. ]
+     [0.  0.5]]
+    """
 
     rate: AbstractPositiveDefinite
     excess: AbstractPositive

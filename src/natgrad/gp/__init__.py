@@ -1,4 +1,4 @@
-"""Sparse Gaussian processes, a client of the core."""
+"""Sparse Gaussian processes: build, train, predict with, save and export a model."""
 
 from natgrad.gp import (
     inducing as inducing,
@@ -27,3 +27,34 @@ from natgrad.gp._sizes import choose_num_inducing as choose_num_inducing
 from natgrad.gp._sparse import SparseGP as SparseGP, elbo as elbo
 from natgrad.gp._start import initialize as initialize
 from natgrad.gp._steps import alternating as alternating
+
+
+__all__ = [
+    "SparseGP",
+    "initialize",
+    "fit",
+    "predictor",
+    "Predictor",
+    "elbo",
+    "update",
+    "save",
+    "load",
+    "read_metadata",
+    "to_numpy",
+    "to_onnx",
+    "to_stablehlo",
+    "draw_paths",
+    "Paths",
+    "choose_num_inducing",
+    "alternating",
+    "fixed_hyperparameters",
+    "as_kernel",
+    "dual_elbo",
+    "to_sites",
+    "with_sites",
+    "Sites",
+    "kernels",
+    "likelihoods",
+    "means",
+    "inducing",
+]

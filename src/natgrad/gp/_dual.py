@@ -20,10 +20,14 @@ from natgrad.linalg._triangular import cholesky, eye_like, symmetric, transposed
 
 
 class Sites(NamedTuple):
-    """What q adds to its prior in natural parameters.
+    """What q adds to its prior, in natural parameters.
 
-    Of a whitened q they are seen through the L at which they were taken, and L⁻¹ is
-    kept with them.
+    A whitened q depends on the L at which the sites were taken, so L⁻¹ is stored with
+    them. `to_sites` makes them.
+
+    >>> sites = gp.to_sites(gp.update(model, (x, y)))
+    >>> sites.linear.shape, sites.precision.shape
+    ((8,), (8, 8))
     """
 
     linear: Float[Array, "*L M"]
@@ -32,7 +36,12 @@ class Sites(NamedTuple):
 
 
 def to_sites(model: SparseGP) -> Sites:
-    """The sites of a model's posterior."""
+    """The sites of a model's posterior.
+
+    >>> sites = gp.to_sites(model)  # q is the prior, so the sites are zero
+    >>> bool((abs(sites.precision) < 1e-9).all())
+    True
+    """
     prior = model.kernel(model.inducing, model.inducing)
     inverse = factorized(prior).inverse
     theta = model.posterior.natural()
@@ -45,7 +54,13 @@ def to_sites(model: SparseGP) -> Sites:
 
 
 def with_sites(model: SparseGP, sites: Sites) -> SparseGP:
-    """The model with the posterior that its own prior and some sites make."""
+    """The model with the posterior that its own prior and the given sites make.
+
+    >>> trained = gp.update(model, (x, y))
+    >>> again = gp.with_sites(model, gp.to_sites(trained))
+    >>> bool(abs(again.posterior.mean - trained.posterior.mean).max() < 1e-6)
+    True
+    """
     prior = model.kernel(model.inducing, model.inducing)
     if model.is_whitened:
         # u = L v: with W the old L⁻¹ times the new L, v′ has precision I + Wᵀ Λ W.
@@ -66,9 +81,15 @@ def with_sites(model: SparseGP, sites: Sites) -> SparseGP:
 def dual_elbo(
     model: SparseGP, sites: Sites, batch: Batch, num_data: int | None = None
 ) -> Float[Array, ""]:
-    """The bound as a function of the hyperparameters, with the sites held.
+    """The ELBO as a function of the hyperparameters, with the sites fixed.
 
     The posterior of `model` gives only the coordinates. After a step on the
-    hyperparameters `with_sites` brings q along.
+    hyperparameters, `with_sites` moves q with its prior.
+
+    >>> trained = gp.update(model, (x, y))
+    >>> sites, batch = gp.to_sites(trained), natgrad.data.Batch(x, y)
+    >>> gap = gp.dual_elbo(trained, sites, batch) - gp.elbo(trained, batch)
+    >>> bool(abs(gap) < 1e-6)
+    True
     """
     return elbo(with_sites(model, sites), batch, num_data)

@@ -74,9 +74,18 @@ class ModelAnswers(AbstractAnswers):
 def to_stablehlo(predictor: Predictor, path: Place) -> None:
     """Writes the predictions for any number of rows as a function of `jax.export`.
 
-    Load it with `jax.export.deserialize`. Its `call` takes rows x and returns a dict
-    with "latent_mean" and "latent_variance", and with "mean", "variance" and
+    Load it with `jax.export.deserialize`. Its `call` takes rows x and returns a
+    dictionary with "latent_mean" and "latent_variance", and with "mean", "variance" and
     "probabilities" if the likelihood has them. Needs the package `flatbuffers`.
+
+    Raises:
+        ImportError: If flatbuffers is not installed.
+
+    >>> from pathlib import Path
+    >>> gp.to_stablehlo(gp.predictor(model), "served.bin")
+    >>> served = jax.export.deserialize(Path("served.bin").read_bytes())
+    >>> sorted(served.call(x))
+    ['latent_mean', 'latent_variance', 'mean', 'variance']
     """
     write_stablehlo(ModelAnswers(predictor), path)
 
@@ -84,7 +93,15 @@ def to_stablehlo(predictor: Predictor, path: Place) -> None:
 def to_numpy(predictor: Predictor, path: Place) -> None:
     """Writes the predictions as a Python file that imports only NumPy.
 
-    Its `predict` takes rows x and returns a dict as in `to_stablehlo`.
+    Its `predict` takes rows x and returns a dictionary as in `to_stablehlo`.
+
+    Raises:
+        InputError: If the model has an operation with no NumPy equivalent.
+
+    >>> gp.to_numpy(gp.predictor(model), "served.py")
+    >>> import runpy
+    >>> runpy.run_path("served.py")["predict"](x[:2])["mean"].shape
+    (2,)
     """
     write_numpy(ModelAnswers(predictor), path)
 
@@ -93,6 +110,15 @@ def to_onnx(predictor: Predictor, path: Place) -> None:
     """Writes the predictions as an ONNX model. Needs the package `onnx`.
 
     The input is "x"; the outputs are named as in `to_stablehlo`.
+
+    Raises:
+        ImportError: If onnx is not installed.
+        InputError: If the model has an operation with no ONNX equivalent.
+
+    >>> gp.to_onnx(gp.predictor(model), "served.onnx")
+    >>> import onnx
+    >>> [output.name for output in onnx.load("served.onnx").graph.output]
+    ['latent_mean', 'latent_variance', 'mean', 'variance']
     """
     write_onnx(ModelAnswers(predictor), path)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import equinox as eqx
 
-from natgrad import _container as envelope
+from natgrad import _container as container
 from natgrad._container import shown
 from natgrad.errors import CorruptFileError, IncompatibleFileError, InputError
 from natgrad.gp._encoding import Arrays, Document, Source, described, restored
@@ -31,26 +31,34 @@ def save(
     path: str | os.PathLike[str],
     metadata: Mapping[str, Any] | None = None,
 ) -> None:
-    """Writes a model to one file, whole or not at all.
+    """Writes a model to one file, atomically.
 
-    `metadata` is a dictionary of JSON values, given back by `read_metadata`. A class
-    of one's own is saved by its name, and `load` is given it as `custom`. The same
-    model gives the same bytes.
+    `metadata` is a dictionary of JSON values that `read_metadata` returns. natgrad
+    saves a class of your own by its name; pass the class to `load` as `custom`. The
+    same model gives the same bytes.
+
+    Raises:
+        InputError: If a part of the model cannot be saved.
+        CheckpointError: If the file cannot be written.
+
+    >>> gp.save(model, "model.natgrad", {"made by": "me"})
+    >>> gp.load("model.natgrad").inducing.shape
+    (8, 1)
     """
     document, source = _document(model, metadata)
-    envelope.write(path, document, source.arrays)
+    container.write(path, document, source.arrays)
 
 
 def to_bytes(model: SparseGP) -> tuple[bytes, dict[str, type]]:
     """What `save` would write, and the classes that `from_bytes` must be given."""
     document, source = _document(model, None)
     classes = {name.removeprefix("custom."): c for name, c in source.classes.items()}
-    return envelope.pack(document, source.arrays), classes
+    return container.pack(document, source.arrays), classes
 
 
 def from_bytes(data: bytes, custom: Mapping[str, type] | None = None) -> SparseGP:
     """The model in the bytes of a file."""
-    return restored(*_current(*envelope.unpack(data)), _foreign(custom))
+    return restored(*_current(*container.unpack(data)), _foreign(custom))
 
 
 def _document(model: SparseGP, metadata: Any) -> tuple[Document, Source]:
@@ -73,13 +81,22 @@ def load(
     path: str | os.PathLike[str],
     custom: Mapping[str, type] | None = None,
     expect_sha256: str | None = None,
-    max_bytes: int = envelope.MAX_BYTES,
+    max_bytes: int = container.MAX_BYTES,
 ) -> SparseGP:
-    """The model in a file, of this version of natgrad or an earlier one.
+    """Loads a model that this version of natgrad or an earlier one saved.
 
-    `custom` are classes of one's own by the names they were saved under, such as
-    `{"MyKernel": MyKernel}`. `expect_sha256` is the hash of the whole file, from a
-    source that is trusted: without it a file may be anyone's, though it runs nothing.
+    `custom` maps names to classes of your own, such as `{"MyKernel": MyKernel}`.
+    `expect_sha256` is the hash of the whole file, from a source you trust. Without it
+    the file may come from anyone, but loading runs no code from it. natgrad refuses
+    files larger than `max_bytes`.
+
+    Raises:
+        CorruptFileError: If the file is damaged or not what it claims to be.
+        IncompatibleFileError: If this version or setup of natgrad cannot use it.
+
+    >>> gp.save(model, "model.natgrad")
+    >>> type(gp.load("model.natgrad").likelihood).__name__
+    'Gaussian'
     """
     return load_with_metadata(path, custom, expect_sha256, max_bytes)[0]
 
@@ -88,11 +105,11 @@ def load_with_metadata(
     path: str | os.PathLike[str],
     custom: Mapping[str, type] | None = None,
     expect_sha256: str | None = None,
-    max_bytes: int = envelope.MAX_BYTES,
+    max_bytes: int = container.MAX_BYTES,
 ) -> tuple[SparseGP, dict[str, Any]]:
     """What `load` and `read_metadata` give, from one reading of the file."""
     classes = _foreign(custom)
-    document, arrays = envelope.read(path, max_bytes, expect_sha256)
+    document, arrays = container.read(path, max_bytes, expect_sha256)
     with _naming(path, document):
         document, arrays = _current(document, arrays)
         return restored(document, arrays, classes), document["metadata"]
@@ -109,11 +126,18 @@ def _foreign(custom: Mapping[str, type] | None) -> dict[str, type[eqx.Module]]:
 
 def read_metadata(
     path: str | os.PathLike[str],
-    max_bytes: int = envelope.MAX_BYTES,
+    max_bytes: int = container.MAX_BYTES,
     expect_sha256: str | None = None,
 ) -> dict[str, Any]:
-    """The metadata that `save` was given."""
-    document, arrays = envelope.read(path, max_bytes, expect_sha256)
+    """The metadata that `save` stored with a model.
+
+    `max_bytes` and `expect_sha256` are those of `load`, and so are the errors.
+
+    >>> gp.save(model, "model.natgrad", {"made by": "me"})
+    >>> gp.read_metadata("model.natgrad")
+    {'made by': 'me'}
+    """
+    document, arrays = container.read(path, max_bytes, expect_sha256)
     with _naming(path, document):
         return _current(document, arrays)[0]["metadata"]
 

@@ -58,19 +58,30 @@ def fit(
     """Trains a model on data.
 
     `data` is a pair (x, y) or a triple (x, y, weight) of arrays or frames, or an
-    iterable of batches. `held_out` is another such pair: the mean log density of its
-    targets is shown, and the parameters that were best on it are returned.
+    iterable of batches. `held_out` is another such pair: `fit` reports the mean log
+    density of its targets, and returns the parameters that were best on it.
 
-    Small tables are trained on all rows at once, by L-BFGS on the ELBO at its best q
-    (the profile): the ELBO never falls, and the run stops when nothing is left
-    to gain. Larger tables, and those for which you give a `batch_size`, take batches,
-    of 256 rows by default: each step is a guarded natural step on q and one of Adam on
-    the hyperparameters, at the same time. `rule` replaces both. You are warned if real
-    targets have so few rows that noise and signal cannot be separated, or if the
-    fit is worse than a Student-t distribution of them.
+    On a small table `fit` sees all rows at every step. L-BFGS maximises the ELBO at its
+    best q (the profile), so the ELBO never falls, and the run stops when too little is
+    left to gain. On a larger table, or if you give a `batch_size`, it takes batches, of
+    256 rows by default: each step is a guarded natural step on q and a step of Adam on
+    the hyperparameters. `rule` replaces both. natgrad warns if real targets have too
+    few rows to separate noise from signal, or if the fit is worse than a Student-t
+    distribution of the targets alone.
 
     `options` are those of `natgrad.train.Options`: `steps` or `minutes`, `patience`,
     `log`, `checkpoint`, `resume`, `progress` and so on.
+
+    Raises:
+        InputError: If the model or the data cannot be used: shapes that do not fit,
+            values that are not finite, targets that the likelihood does not allow.
+        FitError: If the ELBO stays not finite for several steps.
+
+    >>> fitted = gp.fit(model, (x, y), progress=False)
+    >>> fitted.history.reason
+    'converged'
+    >>> print(f"{fitted.params.likelihood.variance ** 0.5:.1f}")  # of the noise
+    0.1
     """
     if not isinstance(model, SparseGP):
         raise InputError(
@@ -147,7 +158,15 @@ def default_rule(num_data: int | float | None, fraction: float | None) -> Rule:
 def fixed_hyperparameters(
     natural: optax.GradientTransformation, num_data: int | float | None = None
 ) -> Rule:
-    """Moves q alone."""
+    """A rule for `fit` that moves q alone, with `natural`.
+
+    `num_data` is the number of rows, needed if they come in batches.
+
+    >>> rule = gp.fixed_hyperparameters(natgrad.ngd(1.0), len(y))
+    >>> fitted = gp.fit(model, (x, y), rule=rule, steps=2, progress=False)
+    >>> bool(fitted.params.likelihood.variance == model.likelihood.variance)
+    True
+    """
     return alternating(natural, optax.set_to_zero(), num_data)
 
 

@@ -43,7 +43,19 @@ FIXED = ("order",)
 
 
 def as_kernel(kernel: Any) -> AbstractKernel:
-    """A kernel of any library, or any function of (x, z), as one of ours."""
+    """A kernel of another library, or any function of (x, z), as one of natgrad's.
+
+    The library is tinygp, GPJax or scikit-learn. `SparseGP` and `initialize` call this
+    function for you.
+
+    Raises:
+        InputError: If `kernel` is none of these, or has no counterpart.
+
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> kernel = gp.as_kernel(RBF(0.5))
+    >>> type(kernel).__name__, kernel.lengthscale.item()
+    ('RBF', 0.5)
+    """
     if isinstance(kernel, AbstractKernel):
         return kernel
     home = _home(kernel)

@@ -42,12 +42,21 @@ class Streamed(NamedTuple):
 
 
 def update(model: SparseGP, data: Any) -> SparseGP:
-    """The model after more rows, with its hyperparameters and inducing inputs as is.
+    """The model after more rows; hyperparameters and inducing inputs stay.
 
-    q goes to the best Gaussian for p(y | f) q(u), so rows can come in any pieces and be
-    forgotten: if the likelihood is Gaussian the end is that of all rows at once, with
-    the same hyperparameters and inducing inputs. You are warned if the rows lie where
-    the inducing inputs see little.
+    q becomes the best Gaussian for p(y | f) q(u), so you can pass rows in pieces and
+    discard them. With a Gaussian likelihood the result is that of all rows at once, for
+    the same hyperparameters and inducing inputs. natgrad warns if the rows are far from
+    the inducing inputs.
+
+    Raises:
+        InputError: If the rows do not fit the model.
+
+    >>> first = gp.update(model, (x[:25], y[:25]))
+    >>> both = gp.update(first, (x[25:], y[25:]))
+    >>> whole = gp.update(model, (x, y))
+    >>> bool(abs(both.posterior.mean - whole.posterior.mean).max() < 1e-6)
+    True
     """
     batch = as_batch(data)
     check(model, batch, "data")

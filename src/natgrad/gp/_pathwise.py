@@ -186,8 +186,15 @@ class Features(eqx.Module):
 class Paths(eqx.Module):
     """Functions drawn from the posterior; repeated calls evaluate the same functions.
 
-    Call it with any number of rows for a NumPy array, [num, ..., N]. Use `at` inside
-    `jax.jit` and `jax.grad`.
+    Call it with any number of rows to get a NumPy array, [num, ..., N]. Use `at` inside
+    `jax.jit` and `jax.grad`. `draw_paths` makes them.
+
+    Raises:
+        InputError: If x does not have the columns of the inducing inputs.
+
+    >>> paths = gp.draw_paths(model, jax.random.key(0), num=3)
+    >>> np.allclose(paths(x)[:, :9], paths(x[:9]))  # the same functions
+    True
     """
 
     model: SparseGP
@@ -246,6 +253,14 @@ def draw_paths(
     They approximate prior covariances with an error of about σ²/√(2 · features), less
     near the inducing inputs. Linear and constant kernels are exact. More paths do not
     reduce the error, because all share the frequencies.
+
+    Raises:
+        InputError: If `num` or `features` is below 1, or the kernel has no random
+            Fourier features; use `Predictor.sample_latent` then.
+
+    >>> paths = gp.draw_paths(gp.update(model, (x, y)), jax.random.key(0), num=3)
+    >>> paths(x).shape
+    (3, 50)
     """
     for name, value in {"num": num, "features": features}.items():
         if value < 1:

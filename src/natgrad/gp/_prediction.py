@@ -29,7 +29,14 @@ class Predictor(eqx.Module):
 
     The mean at x is k(x, Z) `weights`, and its variance k(x, x) − |`whitening` k|² +
     |`spreading` k|², with k = k(Z, x). Methods take and return NumPy arrays of any
-    number of rows; use `latent_at` inside a jitted function.
+    number of rows; use `latent_at` inside a jitted function. `predictor` makes one.
+
+    >>> predictor = gp.predictor(gp.update(model, (x, y)))
+    >>> mean, variance = predictor.predict([[0.25], [0.5]])
+    >>> print(mean.round(1))
+    [0.9 0.1]
+    >>> print(predictor.quantiles([[0.25]], [0.05, 0.95]).round(1))
+    [[0.8 1.1]]
     """
 
     model: SparseGP
@@ -70,7 +77,7 @@ class Predictor(eqx.Module):
         return self._rows(lambda model, x: _quantiles(model, x, some), x)
 
     def log_density(self, x: Any, y: Any) -> np.ndarray:
-        """The logarithm of the predictive density of each target."""
+        """The log predictive density of each target."""
         self.model.likelihood.check(np.asarray(y))
         return self._rows(_log_density, x, y)
 
@@ -141,7 +148,16 @@ def predictor(model: SparseGP) -> Predictor:
     """Prepares a model for prediction.
 
     Inside `jax.jit` or `jax.vmap` it cannot raise: a singular matrix gives NaN, and
-    `jitter` shows how much was added to the diagonal.
+    `jitter` shows how much natgrad added to the diagonal.
+
+    Raises:
+        FitError: If the posterior or the kernel matrix of the inducing inputs is not
+            positive definite and finite.
+
+    >>> predictor = gp.predictor(gp.update(model, (x, y)))
+    >>> mean, variance = predictor.predict([[0.25]])
+    >>> print(mean.round(1))
+    [0.9]
     """
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(model)):
         return _conditioned(model)

@@ -64,10 +64,17 @@ def moved(model: SparseGP, x: Any, inducing: int, seed: int = 0) -> SparseGP:
 
 
 def choose_num_inducing(model: SparseGP, table: Batch, seed: int = 0) -> SparseGP:
-    """A model of a trained one's hyperparameters, with as many inducing inputs as help.
+    """A model with the same hyperparameters and as many inducing inputs as help.
 
-    They are doubled until more would not be worth `ENOUGH`, or there would be more than
-    `MOST`: on batches twice as many took five times as long and predicted no better.
+    `model` is a trained one. natgrad doubles its inducing inputs until more would gain
+    at most 0.004 nats per row, or there would be more than 200. q of the new model is
+    at the prior: train it again. On batches, twice as many inducing inputs took five
+    times as long and predicted no better.
+
+    >>> coarse = gp.SparseGP(model.kernel, model.likelihood, x[::25])
+    >>> finer = gp.choose_num_inducing(coarse, natgrad.data.Batch(x, y))
+    >>> len(coarse.inducing), len(finer.inducing)
+    (2, 8)
     """
     total = len(table.y)
     some = np.random.default_rng(seed).permutation(total)[:SAMPLE]

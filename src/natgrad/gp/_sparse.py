@@ -29,14 +29,25 @@ Latent = Float[Array, "*L B"]
 class SparseGP(eqx.Module):
     """A Gaussian process whose posterior is q at the inducing inputs Z.
 
-    Every leaf is a real array the optimizer may move: q by its natural gradient, the
-    rest by an ordinary one. u are the values of the process at Z, less its mean
-    function. In the whitened form q is over v, where u = L v and L Lᵀ = k(Z, Z); if
-    not, it is over u itself. Several latent functions are a batch of q, [L, M]; they
-    share the kernel, or have one each if it is `Separate`.
+    Every leaf is a real array that an optimizer may move: q by its natural gradient,
+    the rest by an ordinary one. u are the values of the process at Z, minus its mean
+    function. In the whitened form q is over v, where u = L v and L Lᵀ = k(Z, Z);
+    otherwise it is over u itself. Several latent functions are a batch of q, [L, M].
+    They share the kernel, or have one each if it is `Separate`. Without a `posterior`,
+    q starts at the prior; without a `mean`, the mean function is zero.
 
-    `log_prior`, a function of the model, is added to the bound: the hyperparameters are
-    then fitted to the mode of their posterior.
+    The ELBO includes `log_prior`, a function of the model, if you give one. Training
+    then fits the hyperparameters to the mode of their posterior.
+
+    Raises:
+        InputError: If `inducing` is not [M, D], or the posterior or the number of
+            kernels does not fit the likelihood.
+
+    >>> z = np.linspace(0, 1, 8)[:, None]
+    >>> model = gp.SparseGP(gp.kernels.RBF(0.3), gp.likelihoods.Gaussian(0.01), z)
+    >>> mean, variance = model.marginals(jnp.asarray(x))
+    >>> mean.shape, variance.shape
+    ((50,), (50,))
     """
 
     kernel: AbstractKernel
@@ -115,7 +126,7 @@ class SparseGP(eqx.Module):
             )
 
     def project(self, x: Float[Array, "B D"]) -> "Projection":
-        """What the bound needs of the inputs; q does not enter."""
+        """What the ELBO needs from the inputs; it does not depend on q."""
         z = self.inducing
         x = jnp.asarray(x, z.dtype)
         if x.ndim != 2 or x.shape[1] != z.shape[1]:
@@ -193,12 +204,20 @@ def prior_kl(
 def elbo(
     model: SparseGP, batch: Batch, num_data: int | float | None = None
 ) -> Float[Array, ""]:
-    """The evidence lower bound in nats, estimated from some of the rows.
+    """The evidence lower bound (ELBO) in nats, estimated from a batch.
 
-    Without bias, if they are a random part of `num_data` rows; left out, the batch is
-    all there is. Rows count by their weights, and one of weight 0 does not count; then
-    `num_data` is the sum of all weights, and batches of unequal weight are unbiased
-    only in the long run.
+    The estimate is unbiased if the batch is a random part of `num_data` rows. Without
+    `num_data` the batch is all the data. Rows count by their weights, and a row of
+    weight 0 does not count. `num_data` is then the sum of all weights, and batches of
+    unequal weight are unbiased only in the long run.
+
+    Raises:
+        InputError: If the shapes of x or y do not fit the model.
+
+    >>> batch = natgrad.data.Batch(x, y)
+    >>> trained = gp.fit(model, (x, y), progress=False).params
+    >>> print(f"{gp.elbo(model, batch):.0f} {gp.elbo(trained, batch):.0f}")
+    -6128 37
     """
     rows = model.project(jnp.asarray(batch.x))
     return projected_elbo(model, rows, batch, num_data)

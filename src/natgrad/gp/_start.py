@@ -21,11 +21,22 @@ def initialize(
     kernel: Any = None,
     mean: Any = None,
 ) -> SparseGP:
-    """An initial model, for inputs of a size near 1.
+    """An initial model for inputs of a size near 1.
 
-    Its kernel is by default a Matérn-5/2 with a lengthscale for each input, which
-    starts at √D as in the paper. Its inducing inputs are the k means of the rows: by
-    default 100 for up to 2,000 rows, and 200 from 4,000 on.
+    The default kernel is a Matérn-5/2 with a lengthscale for each input, which starts
+    at √D as in the paper. The inducing inputs are the k-means centres of the rows: by
+    default 100 for up to 2,000 rows, rising to 200 at 4,000. `kernel` and `mean`
+    replace the default kernel and the zero mean.
+
+    Raises:
+        InputError: If x is not rows by columns or not finite, or if `likelihood` is
+            not a likelihood.
+
+    >>> model = gp.initialize(x, gp.likelihoods.Gaussian(0.01), num_inducing=8)
+    >>> model.inducing.shape
+    (8, 1)
+    >>> print(model.kernel.lengthscale)
+    [1.]
     """
     if not isinstance(likelihood, AbstractLikelihood):
         raise InputError(

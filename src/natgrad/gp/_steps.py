@@ -31,11 +31,17 @@ def alternating(
     ordinary: optax.GradientTransformation,
     num_data: int | float | None = None,
 ) -> Rule:
-    """`natural` moves q, then `ordinary` all else, on one batch.
+    """A rule for `fit`: `natural` moves q, then `ordinary` the rest, on one batch.
 
-    The paper alternates too, but starts with `ordinary`. The loss is minus the ELBO of
-    `num_data` rows. The batch is projected once for both halves, and for all trials of
-    a guarded step; in the second half only the hyperparameters are differentiated.
+    The paper alternates too, but starts with `ordinary`. The loss is the negative ELBO
+    of `num_data` rows. natgrad projects the batch once for both halves and for all
+    trials of a guarded step. In the second half it differentiates only the
+    hyperparameters.
+
+    >>> rule = gp.alternating(natgrad.ngd(0.1), optax.adam(0.01), len(y))
+    >>> options = {"rule": rule, "steps": 10, "progress": False}
+    >>> gp.fit(model, (x, y), **options).history[-1].step
+    10
     """
     natural = optax.with_extra_args_support(natural)
     ordinary = on_hyperparameters(ordinary)

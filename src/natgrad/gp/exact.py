@@ -1,6 +1,7 @@
-"""Few rows with Gaussian noise: the log marginal likelihood itself, not a bound.
+"""Exact Gaussian processes, for few rows with Gaussian noise.
 
-If all rows are inducing inputs and q is the exact posterior, the ELBO equals it.
+They maximise the log marginal likelihood itself instead of a lower bound. If all rows
+are inducing inputs and q is the exact posterior, the ELBO equals it.
 """
 
 import functools
@@ -43,11 +44,11 @@ from natgrad.train._rules import Rule
 
 
 __all__ = [
-    "Hyperparameters",
-    "log_marginal_likelihood",
     "fit",
-    "inducing_inputs",
+    "log_marginal_likelihood",
     "posterior",
+    "inducing_inputs",
+    "Hyperparameters",
 ]
 
 MOST_ROWS = 1000
@@ -65,7 +66,13 @@ LAP = 8
 
 
 class Hyperparameters(NamedTuple):
-    """All of a model but its inducing inputs and q."""
+    """A kernel, a Gaussian likelihood and a mean: a model without q.
+
+    >>> from natgrad.gp import exact
+    >>> of = exact.Hyperparameters(model.kernel, model.likelihood, model.mean)
+    >>> print(f"{of.likelihood.variance:.2f}")
+    0.01
+    """
 
     kernel: AbstractKernel
     likelihood: Gaussian
@@ -76,7 +83,14 @@ class Hyperparameters(NamedTuple):
 
 
 def log_marginal_likelihood(of: Hyperparameters, batch: Batch) -> Float[Array, ""]:
-    """log p(y) in nats, of all rows; they count by their weights, as in the ELBO."""
+    """log p(y) in nats, of all rows; they count by their weights, as in the ELBO.
+
+    >>> from natgrad.gp import exact
+    >>> of = exact.Hyperparameters(model.kernel, model.likelihood, model.mean)
+    >>> value = exact.log_marginal_likelihood(of, natgrad.data.Batch(x, y))
+    >>> print(f"{value:.1f}")
+    10.4
+    """
     x, scale = jnp.asarray(batch.x), _scale(of, batch)
     # Every eigenvalue is at least 1, and a row of weight 0 is one of the identity.
     scaled = jnp.outer(scale, scale) * of.kernel(x, x)
@@ -135,9 +149,17 @@ def _density_slopes(
 
 @eqx.filter_jit
 def posterior(of: Hyperparameters, inducing: Any, batch: Batch) -> SparseGP:
-    """A model with q where the ELBO is highest: where a natural step of size 1 ends.
+    """A model with the q of highest ELBO: the result of a natural step of size 1.
 
     In whitened coordinates its precision is I + A W Aᵀ / σ², with W the weights.
+
+    >>> from natgrad.gp import exact
+    >>> of = exact.Hyperparameters(model.kernel, model.likelihood, model.mean)
+    >>> batch = natgrad.data.Batch(x, y)
+    >>> solved = exact.posterior(of, x, batch)
+    >>> gap = gp.elbo(solved, batch) - exact.log_marginal_likelihood(of, batch)
+    >>> bool(abs(gap) < 1e-3)
+    True
     """
     prior = SparseGP(of.kernel, of.likelihood, inducing, mean=of.mean)
     rows = prior.project(jnp.asarray(batch.x))
@@ -156,11 +178,15 @@ _solved = _jit(lambda *given: posterior(*given), compiler_options=SHORT_RUN)
 
 
 def inducing_inputs(x: Any) -> np.ndarray:
-    """All distinct rows, and some points between them, so that few sizes are compiled.
+    """All distinct rows, plus points between them, so that few sizes are compiled.
 
     If every row is an inducing input, further inducing inputs do not change the
-    posterior. Each lies halfway between two neighbours in sorted order, so it is no
+    posterior. Each lies halfway between two neighbours in sorted order, so it is not a
     row itself. The widest gaps get one first.
+
+    >>> from natgrad.gp import exact
+    >>> len(x), len(exact.inducing_inputs(x))
+    (50, 56)
     """
     rows = np.unique(np.asarray(x) + 0.0, axis=0)
     size = 16
@@ -184,9 +210,17 @@ def fit(
 ) -> Fitted:
     """Maximises the log marginal likelihood by L-BFGS, from the best of several starts.
 
-    Each takes a few evaluations, and the highest continues. `options` are those of
-    `natgrad.train.Options`, with at most 200 `steps` by default. With `has_prior` the
-    hyperparameters have the prior of `few_rows`.
+    natgrad takes a few evaluations from each of `initial` and continues from the
+    highest. `options` are those of `natgrad.train.Options`, with at most 200 `steps` by
+    default. With `has_prior` the hyperparameters have the prior that the estimators use
+    for tables with few rows.
+
+    >>> from natgrad.gp import exact
+    >>> of = exact.Hyperparameters(model.kernel, model.likelihood, model.mean)
+    >>> batch = natgrad.data.Batch(x, y)
+    >>> fitted = exact.fit([of], exact.inducing_inputs(x), batch, progress=False)
+    >>> print(f"{fitted.params.likelihood.variance ** 0.5:.1f}")  # of the noise
+    0.1
     """
     batches, rule = Arrays(batch, len(batch.y)), _rule(has_prior)
     steps = options["steps"] = options.get("steps") or STEPS

@@ -1,7 +1,7 @@
-"""Where the inducing inputs start: rows of the data, or centres of them.
+"""Where the inducing inputs start: rows of the data, or centres of clusters.
 
-Each function gives distinct rows, as many as it was asked for where the data has them,
-and is a function of its seed and of nothing else.
+Each function returns distinct rows, as many as you ask for if the data has them. The
+result depends on the arguments alone.
 """
 
 import warnings
@@ -15,7 +15,7 @@ from natgrad.errors import InputError, InputWarning
 from natgrad.gp._interop import as_kernel
 
 
-__all__ = ["greedy", "k_means", "random"]
+__all__ = ["k_means", "greedy", "random"]
 
 ROWS_EACH, LEAST, MOST = 20, 100, 200
 """By default one inducing input for this many rows, but at least and at most these."""
@@ -31,7 +31,16 @@ NOTHING = 1e-12
 
 
 def k_means(x: Any, num: int, seed: int = 0) -> np.ndarray:
-    """The centres of `num` clusters of a uniform sample of the rows."""
+    """The centres of `num` clusters of a uniform sample of the rows.
+
+    Raises:
+        InputError: If x is not rows by columns or not finite, or `num` is below 1.
+
+    >>> rows = np.array([[0.0], [0.2], [5.0], [5.2]])
+    >>> print(np.sort(gp.inducing.k_means(rows, 2), axis=0).round(2))
+    [[0.1]
+     [5.1]]
+    """
     x = _checked(x, num)
     rng = np.random.default_rng(seed)
     sample = x if len(x) <= SAMPLE else x[rng.choice(len(x), SAMPLE, replace=False)]
@@ -101,7 +110,16 @@ def _filled(
 
 
 def random(x: Any, num: int, seed: int = 0) -> np.ndarray:
-    """Rows drawn at random, each value once."""
+    """Rows drawn at random, each value once.
+
+    Raises:
+        InputError: If x is not rows by columns or not finite, or `num` is below 1.
+
+    >>> rows = np.array([[0.0], [0.0], [1.0], [1.0]])
+    >>> print(np.sort(gp.inducing.random(rows, 2), axis=0))
+    [[0.]
+     [1.]]
+    """
     x = _checked(x, num)
     order = np.random.default_rng(seed).permutation(len(x))
     taken = min(num, len(x))
@@ -118,9 +136,16 @@ def greedy(x: Any, num: int, kernel: Any, seed: int = 0) -> np.ndarray:
     """Rows that are each, when chosen, the least explained by those before.
 
     This is the pivoted Cholesky decomposition of k(x, x), after Burt, Rasmussen and
-    van der Wilk (2020), at a cost of N num² and without the matrix. It stops where
-    nothing is left to explain. With a kernel for each latent function it is their mean
-    that counts. The seed decides between equals.
+    van der Wilk (2020), at a cost of N num² and without the matrix. It stops when
+    nothing is left to explain. With a kernel for each latent function, their mean
+    counts. The seed decides between equals.
+
+    Raises:
+        InputError: If x is not rows by columns or not finite, or `num` is below 1.
+
+    >>> rows = np.array([[0.0], [0.1], [5.0], [5.1]])
+    >>> gp.inducing.greedy(rows, 2, gp.kernels.RBF(1.0)).shape
+    (2, 1)
     """
     x = _checked(x, num)
     order = np.random.default_rng(seed).permutation(len(x))

@@ -10,6 +10,9 @@ from natgrad.errors import InputError
 from natgrad.gp._parameters import Numbers, as_floats
 
 
+__all__ = ["Zero", "Constant", "Linear", "AbstractMean"]
+
+
 Rows = Float[Array, "N D"]
 
 
@@ -22,14 +25,25 @@ class AbstractMean(eqx.Module):
 
 
 class Zero(AbstractMean):
-    """0, for any number of latent functions."""
+    """0, for any number of latent functions.
+
+    >>> print(gp.means.Zero()(jnp.ones((3, 1))))
+    [0. 0. 0.]
+    """
 
     def __call__(self, x: Rows) -> Float[Array, " N"]:
         return jnp.zeros(x.shape[0], x.dtype)
 
 
 class Constant(AbstractMean):
-    """One value, or one for each latent function."""
+    """One value, or one for each latent function.
+
+    Raises:
+        InputError: If `value` has more than one axis.
+
+    >>> print(gp.means.Constant(2.0)(jnp.ones((3, 1))))
+    [2. 2. 2.]
+    """
 
     value: Float[Array, "..."]
 
@@ -48,7 +62,13 @@ class Constant(AbstractMean):
 class Linear(AbstractMean):
     """⟨slope, x⟩ + intercept, with a slope and an intercept for each latent function.
 
-    The slope is of shape [D] or [L, D], and the intercept of shape [] or [L].
+    The slope has shape [D] or [L, D], and the intercept [] or [L].
+
+    Raises:
+        InputError: If the shapes do not fit each other or x.
+
+    >>> print(gp.means.Linear([2.0, 1.0], 0.5)(jnp.ones((3, 2))))
+    [3.5 3.5 3.5]
     """
 
     slope: Float[Array, "..."]

@@ -1,4 +1,4 @@
-"""Positive definite matrices, and factors of them that batch without a deadlock."""
+"""Positive definite matrices in several coordinates, and triangular solves."""
 
 from natgrad.linalg._storage import (
     AbstractPositiveDefinite as AbstractPositiveDefinite,
@@ -11,3 +11,14 @@ from natgrad.linalg._triangular import (
     solve_lower as solve_lower,
     solve_lower_transposed as solve_lower_transposed,
 )
+
+
+__all__ = [
+    "Sqrt",
+    "Full",
+    "Log",
+    "AbstractPositiveDefinite",
+    "cholesky",
+    "solve_lower",
+    "solve_lower_transposed",
+]

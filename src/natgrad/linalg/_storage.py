@@ -41,18 +41,22 @@ else:
 
 
 def cholesky(matrix: Matrix) -> Matrix:
-    """The Cholesky factor of a symmetric matrix, NaN where there is none.
+    """The Cholesky factor of a symmetric matrix; NaN if there is none.
 
-    It is that of `jnp.linalg`, one matrix at a time: a batch of them cannot deadlock.
+    It factorizes a batch one matrix at a time with `jnp.linalg`, and cannot deadlock.
+
+    >>> print(natgrad.linalg.cholesky(jnp.array([[4.0, 2.0], [2.0, 5.0]])))
+    [[2. 0.]
+     [1. 2.]]
     """
     return _cholesky(symmetric(matrix))
 
 
 class AbstractPositiveDefinite(eqx.Module):
-    """A positive definite matrix M. The class says what is stored of it.
+    """A positive definite matrix M. The class says what is stored.
 
-    A new storage is `matrix` and `at`; the rest follows from these two, and is there to
-    be overridden where the stored form knows a better way. F is any factor, F Fᵀ = M.
+    A new storage needs `matrix` and `at`. The other methods follow from these two;
+    override one if the stored form knows a better way. F is any factor, F Fᵀ = M.
     """
 
     @abc.abstractmethod
@@ -139,16 +143,21 @@ class AbstractPositiveDefinite(eqx.Module):
         return self.tangent(symmetric(middle + outer(u, v)))
 
     def pack(self) -> list[Array]:
-        """A gradient in these coordinates as arrays in which no number repeats."""
+        """A gradient in these coordinates, as arrays without repeated numbers."""
         return jax.tree.leaves(self)
 
     def unpack(self, packed: list[Array]) -> Any:
-        """The gradient that was packed."""
+        """The gradient that `pack` packed."""
         return jax.tree.unflatten(jax.tree.structure(self), packed)
 
 
 class Full(AbstractPositiveDefinite):
-    """All its entries."""
+    """A positive definite matrix stored as all its entries.
+
+    >>> matrix = Full(jnp.array([[4.0, 2.0], [2.0, 5.0]]))
+    >>> print(f"{matrix.log_det():.2f}", matrix.solve(jnp.ones(2)))
+    2.77 [0.1875 0.125 ]
+    """
 
     full: Matrix
 
@@ -175,7 +184,15 @@ class Full(AbstractPositiveDefinite):
 
 
 class Sqrt(AbstractPositiveDefinite):
-    """Its Cholesky factor. What stands above the diagonal is not read."""
+    """A positive definite matrix stored as its Cholesky factor.
+
+    natgrad does not read the entries above the diagonal.
+
+    >>> matrix = Sqrt(jnp.array([[2.0, 0.0], [1.0, 2.0]]))
+    >>> print(matrix.matrix())
+    [[4. 2.]
+     [2. 5.]]
+    """
 
     root: Matrix
 
@@ -247,7 +264,13 @@ def _signs(root: Matrix) -> Array:
 
 
 class Log(AbstractPositiveDefinite):
-    """Its matrix logarithm, a symmetric matrix W with exp(W) = M."""
+    """A positive definite matrix stored as its logarithm, W with exp(W) = M.
+
+    >>> matrix = natgrad.linalg.Log(jnp.zeros((2, 2)))
+    >>> print(matrix.matrix())
+    [[1. 0.]
+     [0. 1.]]
+    """
 
     log: Matrix
 

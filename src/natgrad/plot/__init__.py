@@ -7,3 +7,14 @@ from natgrad.plot._checks import (
 )
 from natgrad.plot._fields import boundary as boundary, fit as fit
 from natgrad.plot._insides import history as history, relevance as relevance
+
+
+__all__ = [
+    "fit",
+    "boundary",
+    "predicted",
+    "calibration",
+    "residuals",
+    "relevance",
+    "history",
+]

@@ -40,7 +40,11 @@ def calibration(estimator: Any, X: Any, y: Any, ax: Any = None) -> Any:
 
     A regressor shows the share of targets in the central interval of each level. A
     classifier shows how often a class was observed, in bins of its probability, with
-    the number of rows below. Grey holds 95 % if the predictions are right.
+    the number of rows below. The grey band holds 95 % of calibrated predictions.
+
+    >>> ax = natgrad.plot.calibration(regressor, x, y)
+    >>> ax.get_xlabel()
+    'level of the interval'
     """
     estimator, X = unwrapped(estimator, X)
     target = as_targets(X, y)
@@ -104,6 +108,10 @@ def predicted(estimator: Any, X: Any, y: Any, ax: Any = None) -> Any:
 
     A regressor shows the 90 % interval of each, and marks targets outside. A
     classifier shows a table of counts.
+
+    >>> ax = natgrad.plot.predicted(regressor, x, y)
+    >>> ax.get_xlabel()
+    'predicted target'
     """
     estimator, X = unwrapped(estimator, X)
     target = as_targets(X, y)
@@ -165,7 +173,12 @@ def residuals(estimator: Any, X: Any, y: Any, ax: Any = None) -> Any:
     """Draws normal scores of the targets over those of a normal sample (a Q–Q plot).
 
     A score is the normal quantile of the target's probability integral transform, which
-    is randomized for discrete targets. Right predictions lie on the diagonal.
+    is randomized for discrete targets. Scores of correct predictions lie on the
+    diagonal.
+
+    >>> ax = natgrad.plot.residuals(regressor, x, y)
+    >>> ax.get_xlabel()
+    'expected normal score'
     """
     estimator, X = unwrapped(estimator, X)
     target = as_targets(X, y)

@@ -34,6 +34,12 @@ def fit(estimator: Any, X: Any = None, y: Any = None, ax: Any = None) -> Any:
 
     A regressor shows the mean and bands that hold 50 and 90 % of new targets; a
     classifier shows the probability of each class.
+
+    Raises:
+        InputError: If there is more than one input.
+
+    >>> ax = natgrad.plot.fit(regressor, x, y)
+    >>> ax.figure.savefig("fit.png")
     """
     estimator, X = unwrapped(estimator, X)
     require_inputs(estimator, 1, "fit", "predicted")
@@ -113,6 +119,12 @@ def boundary(estimator: Any, X: Any, y: Any, ax: Any = None) -> Any:
 
     The tint is the likeliest class's lead over the second; it fades to white at the
     boundary, where both are equally likely.
+
+    Raises:
+        InputError: If the estimator is no classifier, or has not two inputs.
+
+    >>> ax = natgrad.plot.boundary(classifier, points, labels)
+    >>> ax.figure.savefig("boundary.png")
     """
     estimator, X = unwrapped(estimator, X)
     if not is_classifier(estimator):

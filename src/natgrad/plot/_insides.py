@@ -20,6 +20,13 @@ def history(history_or_estimator: Any, ax: Any = None) -> Any:
     """Draws the ELBO per row and the held-out score against steps.
 
     An estimator has them in your units; a `History` as it stores them.
+
+    Raises:
+        InputError: If the history has no records.
+
+    >>> ax = natgrad.plot.history(regressor)
+    >>> ax.get_ylabel()
+    'nats per row'
     """
     records, shift = history_or_estimator, 0.0
     if not isinstance(records, History):
@@ -54,6 +61,13 @@ def relevance(estimator: Any, ax: Any = None) -> Any:
 
     It is the input's standard deviation divided by its lengthscale: near zero the input
     hardly matters. A constant input has 0.
+
+    Raises:
+        InputError: If the kernel has no lengthscales.
+
+    >>> ax = natgrad.plot.relevance(classifier)
+    >>> len(ax.patches)  # a bar for each input
+    2
     """
     estimator, _ = unwrapped(estimator, None)
     if not hasattr(estimator, "lengthscales_"):

@@ -14,3 +14,6 @@ from natgrad.sklearn._classifiers import (
 )
 from natgrad.sklearn._loading import load as load
 from natgrad.sklearn._regressor import GPRegressor as GPRegressor
+
+
+__all__ = ["GPRegressor", "GPClassifier", "GPOrdinal", "load"]

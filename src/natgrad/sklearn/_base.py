@@ -16,14 +16,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from natgrad import gp
 from natgrad._printable import printable_errors
-from natgrad._registry import KERNELS, MANY
+from natgrad._registry import KERNELS
 from natgrad._runtime import compilation_cache
 from natgrad._runtime.threads import few_threads, largest
 from natgrad.data._batch import Batch
 from natgrad.data._frames import require_numbers
 from natgrad.data._prepare import Stream
 from natgrad.errors import InputError, InputWarning
-from natgrad.gp import _baseline as baseline, _few_rows as few_rows
 from natgrad.gp._files import from_bytes, to_bytes
 from natgrad.gp._online import update
 from natgrad.sklearn import (
@@ -32,6 +31,7 @@ from natgrad.sklearn import (
     _summary as summary,
     _training as training,
 )
+from natgrad.sklearn._doubts import reason_to_doubt
 from natgrad.sklearn._kernels import is_convertible
 from natgrad.sklearn._targets import (
     Targets,
@@ -116,7 +116,13 @@ class BaseGP(BaseEstimator):
     # Learning
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
-        """Fits the model to rows of inputs and their targets."""
+        """Fits the model to rows of inputs and their targets.
+
+        `sample_weight` says how much each row counts, by default 1.
+
+        Raises:
+            ValueError: If a parameter, or a value in the data, cannot be used.
+        """
         return self._fit(X, y, sample_weight)
 
     @in_double
@@ -147,20 +153,9 @@ class BaseGP(BaseEstimator):
         y = rows.y
         fitted = training.trained(self, rows, candidates, seed, **options)
         self._keep(fitted, total, time.monotonic() - began)
-        if isinstance(self.model_.likelihood, few_rows.NOISY):
-            doubt = few_rows.few(len(y))
-            if doubt is None and len(np.unique(y)) == 2:
-                doubt = (
-                    "the targets have two values only, and real noise may fit them "
-                    "too closely; use GPClassifier for the probability of each"
-                )
-            if doubt is None and self.message_ == CONVERGED:
-                doubt = baseline.worse(fitted.history[-1].objective, y, weight)
-            is_few, noise = len(y) < MANY, self.model_.likelihood
-            if doubt is None and is_few and isinstance(noise, gp.likelihoods.Gaussian):
-                doubt = baseline.tails(rows, self._predictor.predict, noise.variance)
-            if doubt is not None:
-                warnings.warn(doubt, InputWarning, stacklevel=4)
+        doubt = reason_to_doubt(self, fitted.history[-1].objective, rows, weight)
+        if doubt is not None:
+            warnings.warn(doubt, InputWarning, stacklevel=4)
         return self
 
     def _scale(

@@ -81,8 +81,48 @@ class GPClassifier(_Classifier):
             default="auto"
         "auto" is "bernoulli" for two classes and "softmax" for more. "robust-max"
         allows for labels that are wrong.
+    kernel : {"matern52", "matern32", "matern12", "rbf"} or a kernel, \
+            default="matern52"
+        How smooth the latent functions are. Each input has a lengthscale of its own.
+        Training starts at the parameters of a kernel object. Its lengthscales and
+        periods are in the units of X; its variance is that of a latent function.
+    n_inducing : int or "auto", default="auto"
+        The number of inducing inputs. "auto" doubles them until more no longer help.
+    max_iter : int or "auto", default="auto"
+        The most steps of training. It stops by itself when the ELBO no longer rises.
+        natgrad warns if the ELBO still rises at the end.
+    minutes : float, default=None
+        Training stops after this many minutes, if it has not stopped before.
+    batch_size : int or "auto", default="auto"
+        Rows in a step. "auto" takes all rows of a table with at most 12,000, and
+        batches of 256 rows of a larger one.
+    random_state : int, RandomState or None, default=0
+        Determines the order of the rows and the initial inducing inputs.
+    verbose : int or bool, default=1
+        0 prints nothing. 1 shows a progress bar, or a line every ten seconds in a log
+        file. 2 or more also prints every record of the run.
 
-    The other parameters and the attributes are those of `GPRegressor`, and `classes_`.
+    Attributes
+    ----------
+    classes_ : ndarray
+        The classes, in the order of the columns of `predict_proba`.
+    model_ : natgrad.gp.SparseGP
+        The model, in scaled units.
+    history_ : natgrad.train.History
+        The records of training.
+    elbo_ : float
+        The ELBO per row.
+    n_inducing_, n_iter_, fit_seconds_ : int, int, float
+        The number of inducing inputs, the number of steps, and the seconds they took.
+    converged_, message_ : bool, str
+        Whether the ELBO had stopped rising, and why training stopped.
+
+    >>> from natgrad.sklearn import GPClassifier
+    >>> classifier = GPClassifier(n_inducing=10, verbose=0).fit(points, labels)
+    >>> print(classifier.predict([[0.5, 0.5], [-0.5, -0.5]]))
+    [ True False]
+    >>> print(classifier.predict_proba([[0.5, 0.5]]).round(1))
+    [[0. 1.]]
     """
 
     def _targets(self, y: np.ndarray, weight: np.ndarray) -> Targets:
@@ -100,6 +140,26 @@ class GPOrdinal(_Classifier):
         The classes in order, the lowest first. Numbers and a pandas column of ordered
         categories have an order of their own. Three or more strings without one raise
         an error.
+    kernel : {"matern52", "matern32", "matern12", "rbf"} or a kernel, \
+            default="matern52"
+        How smooth the latent function is. Each input has a lengthscale of its own.
+        Training starts at the parameters of a kernel object. Its lengthscales and
+        periods are in the units of X; its variance is that of the latent function.
+    n_inducing : int or "auto", default="auto"
+        The number of inducing inputs. "auto" doubles them until more no longer help.
+    max_iter : int or "auto", default="auto"
+        The most steps of training. It stops by itself when the ELBO no longer rises.
+        natgrad warns if the ELBO still rises at the end.
+    minutes : float, default=None
+        Training stops after this many minutes, if it has not stopped before.
+    batch_size : int or "auto", default="auto"
+        Rows in a step. "auto" takes all rows of a table with at most 12,000, and
+        batches of 256 rows of a larger one.
+    random_state : int, RandomState or None, default=0
+        Determines the order of the rows and the initial inducing inputs.
+    verbose : int or bool, default=1
+        0 prints nothing. 1 shows a progress bar, or a line every ten seconds in a log
+        file. 2 or more also prints every record of the run.
 
     Attributes
     ----------
@@ -108,8 +168,14 @@ class GPOrdinal(_Classifier):
     classes_ : ndarray
         The classes as scikit-learn sorts them: the order of the columns of
         `predict_proba`.
+    model_, history_, elbo_, n_inducing_, n_iter_, fit_seconds_, converged_, message_
+        As those of `GPClassifier`.
 
-    The other parameters and attributes are those of `GPRegressor`.
+    >>> from natgrad.sklearn import GPOrdinal
+    >>> marks = np.digitize(y, [-0.5, 0.5])  # 0, 1 or 2
+    >>> ordinal = GPOrdinal(n_inducing=10, verbose=0).fit(x, marks)
+    >>> print(ordinal.predict([[0.25], [0.8]]))
+    [2 0]
     """
 
     def __init__(

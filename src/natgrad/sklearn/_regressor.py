@@ -15,12 +15,12 @@ from natgrad.sklearn._targets import Targets, regression
 
 
 class GPRegressor(RegressorMixin, BaseGP):
-    """Gaussian process regression for tables of any number of rows.
+    """Gaussian process regression with uncertainty, for small and large tables.
 
     Parameters
     ----------
-    likelihood : {"gaussian", "student-t", "heteroskedastic", "gamma", "beta", \
-            "poisson", "negative-binomial"} or a likelihood, default="auto"
+    likelihood : {"auto", "gaussian", "student-t", "heteroskedastic", "gamma", \
+            "beta", "poisson", "negative-binomial"} or a likelihood, default="auto"
         What the targets are: real numbers with constant noise; with outliers; with
         noise that depends on the inputs; positive; between 0 and 1; or counts. "auto"
         is "gaussian" for fewer than 256 rows. With more, short runs compare the first
@@ -64,11 +64,16 @@ class GPRegressor(RegressorMixin, BaseGP):
     elbo_ : float
         The ELBO per row, in the units of the targets. With fewer than 128 rows it
         includes the log prior of the hyperparameters.
-    lengthscales_ : ndarray of shape (n_features,)
-        In the units of the inputs; infinite for a constant input.
-    n_inducing_, n_iter_, fit_seconds_, converged_, message_
-        The number of inducing inputs and of steps, the time, whether the ELBO had
-        stopped rising, and why training stopped.
+    n_inducing_, n_iter_, fit_seconds_ : int, int, float
+        The number of inducing inputs, the number of steps, and the seconds they took.
+    converged_, message_ : bool, str
+        Whether the ELBO had stopped rising, and why training stopped.
+
+    >>> from natgrad.sklearn import GPRegressor
+    >>> regressor = GPRegressor(verbose=0).fit(x, y)
+    >>> mean, std = regressor.predict([[0.25]], return_std=True)
+    >>> print(mean.round(1), std.round(1))
+    [0.9] [0.1]
     """
 
     def _targets(self, y: np.ndarray, weight: np.ndarray) -> Targets:
@@ -90,9 +95,13 @@ class GPRegressor(RegressorMixin, BaseGP):
         return_std: bool = False,
         quantiles: Any = None,
     ) -> Any:
-        """The mean of the target at each row, or mean and standard deviation.
+        """The mean of the target at each row.
 
-        With `quantiles`, levels between 0 and 1: these quantiles, a column for each.
+        With `return_std`, returns the mean and the standard deviation. With
+        `quantiles`, levels between 0 and 1, returns a column for each of them.
+
+        Raises:
+            InputError: If you pass both `return_std` and `quantiles`.
         """
         x = self._inputs(X)
         if quantiles is not None:

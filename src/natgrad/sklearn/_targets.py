@@ -116,6 +116,15 @@ UNITS: dict[str, Callable[[Any, np.ndarray, np.ndarray], Targets]] = {
 """In which units a likelihood sees its targets, by where they live."""
 
 
+def is_own(likelihood: Any) -> bool:
+    """Whether natgrad does not know in which units a likelihood sees its targets."""
+    return type(likelihood) not in _supports()
+
+
+def _supports() -> dict[Any, str]:
+    return {_kind(name): each.support for name, each in LIKELIHOODS.items()}
+
+
 def _kind(name: str) -> Any:
     """The class of a likelihood with a name."""
     return getattr(likelihoods, LIKELIHOODS[name].kind)
@@ -133,8 +142,7 @@ def regression(likelihood: Any, y: np.ndarray, weight: np.ndarray) -> Targets:
     The parameters of an object are in the user's units, and are scaled as targets are.
     """
     if isinstance(likelihood, likelihoods.AbstractLikelihood):
-        known = {_kind(name): each.support for name, each in LIKELIHOODS.items()}
-        rule = UNITS.get(known.get(type(likelihood), ""), _as_they_are)
+        rule = UNITS.get(_supports().get(type(likelihood), ""), _as_they_are)
         targets = rule(widened(likelihood), y, weight)
         scaled = in_units(targets.likelihood, targets.scale)
         return targets._replace(likelihood=scaled)

@@ -1,7 +1,20 @@
-"""Training: rules, runs and their histories."""
+"""Training: options, histories, rules of your own, and experiment trackers."""
 
 from natgrad.train._history import History as History, Record as Record
 from natgrad.train._loop import Fitted as Fitted, run as run
 from natgrad.train._options import Options as Options
 from natgrad.train._rules import Rule as Rule, in_turn as in_turn
 from natgrad.train._trackers import MLflow as MLflow, TensorBoard as TensorBoard
+
+
+__all__ = [
+    "Options",
+    "History",
+    "Record",
+    "Fitted",
+    "run",
+    "Rule",
+    "in_turn",
+    "TensorBoard",
+    "MLflow",
+]

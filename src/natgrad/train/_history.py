@@ -17,11 +17,15 @@ from natgrad.errors import CheckpointWarning
 class Record:
     """The progress of a run after a step.
 
-    `objective` is the ELBO per row if the number of rows is known, otherwise minus the
-    loss: the mean over all steps since the record before. `score` is that of
-    held-out data. `step_size` is of the last natural step. `halvings` and `refused`
-    count all steps so far: how often a natural step was cut in half, and how many were
-    not taken, as no half of it passed the test or as something was not finite.
+    `objective` is the ELBO per row if the number of rows is known, otherwise the
+    negative loss: the mean over all steps since the previous record. `score` is that of
+    held-out data. `step_size` is that of the last natural step. `halvings` and
+    `refused` count all steps so far: how often a natural step was halved, and how many
+    steps were not taken because no half of them passed the test or something was not
+    finite.
+
+    >>> natgrad.train.Record(step=10, seconds=0.5, objective=-1.2).numbers()
+    {'step': 10, 'seconds': 0.5, 'objective': -1.2, 'refused': 0}
     """
 
     step: int
@@ -34,16 +38,21 @@ class Record:
     steps_per_second: float | None = None
 
     def numbers(self) -> dict[str, int | float]:
-        """What is known, by name."""
+        """The fields that are known, by name."""
         known = dataclasses.asdict(self).items()
         return {name: value for name, value in known if value is not None}
 
 
 class History:
-    """The records of a run, in order; `reason` says why it ended.
+    """The records of a run, in order; `reason` says why the run ended.
 
-    With a path, each is also a line of JSON in that file, written as it is added, by
-    the one process of several that is the writer.
+    With a `path`, each record is also a line of JSON in that file, written when it is
+    added. Of several processes only the one with `is_writer` writes.
+
+    >>> history = natgrad.train.History()
+    >>> history.add(natgrad.train.Record(step=10, seconds=0.5, objective=-1.2))
+    >>> len(history), history.column("objective")
+    (1, [-1.2])
     """
 
     def __init__(self, path: str | Path | None = None, is_writer: bool = True):
@@ -53,7 +62,7 @@ class History:
         self.reason = "not ended"
 
     def begin(self, step: int) -> None:
-        """Reads what the file has up to a step, and drops what came after."""
+        """Reads the records in the file up to a step, and drops later ones."""
         if self.path is None:
             return
         lines = self.path.read_text().splitlines() if self.path.exists() else []
@@ -90,7 +99,7 @@ class History:
         return self.records[place]
 
     def column(self, name: str) -> list[Any]:
-        """One field of all records."""
+        """One field of all records, as a list."""
         return [getattr(record, name) for record in self.records]
 
     def __repr__(self) -> str:
@@ -101,7 +110,7 @@ class History:
         return f"History({len(self)} records, {reason}; last: {last})"
 
     def thinned(self, most: int) -> "History":
-        """At most so many of the records, evenly spread, including the last."""
+        """At most `most` of the records, evenly spread, including the last."""
         history = History()
         history.reason = self.reason
         stride = max(1, math.ceil(len(self) / most))
@@ -109,7 +118,7 @@ class History:
         return history
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON values, for `from_dict`."""
+        """The history as JSON values, for `from_dict`."""
         return {
             "reason": self.reason,
             "records": [dataclasses.asdict(record) for record in self],
@@ -117,14 +126,14 @@ class History:
 
     @classmethod
     def from_dict(cls, state: dict[str, Any]) -> "History":
-        """The history that `to_dict` gave."""
+        """The history that `to_dict` returned."""
         history = cls()
         history.reason = state["reason"]
         history.records = [Record(**record) for record in state["records"]]
         return history
 
     def to_frame(self) -> Any:
-        """A pandas DataFrame, a row for each record."""
+        """A pandas DataFrame with a row for each record."""
         import pandas
 
         return pandas.DataFrame([dataclasses.asdict(record) for record in self])

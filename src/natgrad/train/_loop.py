@@ -52,7 +52,11 @@ CONVERGED = "converged"
 
 
 class Fitted(NamedTuple):
-    """The result of a run: the parameters and the history."""
+    """The result of a run: the trained parameters and the history.
+
+    >>> gp.fit(model, (x, y), steps=5, progress=False).history[-1].step
+    5
+    """
 
     params: Any
     history: History
@@ -70,19 +74,23 @@ def fit(
 ) -> Fitted:
     """Trains any tree of parameters, with natural gradients for its distributions.
 
-    `loss(params, batch)` is in nats, of all the data: minus the ELBO,
-    estimated from a batch; it may take a `key` too, which is new at each step. `data`
-    is a tree of columns, such as (x, y), of which batches have `batch_size` rows, or an
-    iterable of batches. On several devices each has a part of a batch, and the loss of
-    a batch should be the mean of those of its parts. By default `optimizer` is a
-    guarded natural step on the distributions and annealed Adam on the rest. Several
-    are taken in turn.
+    `loss(params, batch)` is the negative ELBO of all the data in nats, estimated from a
+    batch. It may also take a `key`, which is new at each step. `data` is a tree of
+    columns, such as (x, y), or an iterable of batches. On several devices the loss of a
+    batch should be the mean of those of its parts. The default `optimizer` is a guarded
+    natural step on the distributions and annealed Adam on the rest. Several take turns.
 
     `optimizer="profile"` sees all rows at every step and has no learning rate: L-BFGS
-    moves the rest while natural steps keep the distributions at their optimum. The
-    loss then never rises, and the run stops once further steps gain too little.
+    moves the rest while natural steps keep the distributions at their optimum. The loss
+    never rises, and the run stops by itself. `options` are those of `train.Options`.
 
-    `options` are those of `natgrad.train.Options`.
+    Raises:
+        InputError: If the data or `optimizer` cannot be used.
+        FitError: If the loss or its gradient stays not finite for several steps.
+
+    >>> fitted = natgrad.fit(lambda q, batch: loss(q), q, y, steps=20, progress=False)
+    >>> print(fitted.params.linear.round(2), p.linear)
+    [1.] [1.]
     """
     batches = as_batches(data, batch_size, seed)
     if isinstance(optimizer, str):
@@ -121,10 +129,19 @@ def run(
     loss: Loss | None = None,
     **options: Any,
 ) -> Fitted:
-    """Takes the steps of a rule until the run is over.
+    """Runs the steps of a `rule` on batches until the run is over.
 
-    `options` are those of `Options`. If `loss` is given, an error says where it is not
-    finite, and several devices are used only if they can share it.
+    `options` are those of `Options`. With `loss`, errors say where it is not finite.
+
+    Raises:
+        FitError: If the loss or its gradient stays not finite for several steps.
+        Terminated: After SIGTERM; it has the parameters and the history.
+
+    >>> rule = natgrad.train.in_turn(lambda q, batch: loss(q), natgrad.ngd(0.5))
+    >>> batches = natgrad.data.Arrays(y, batch_size=25)
+    >>> fitted = natgrad.train.run(rule, q, batches, steps=10, progress=False)
+    >>> print(fitted.params.linear.round(2))
+    [1.]
     """
     limit_programs()
     prepared = _Run(rule, params, batches, loss, Options.of(options))

@@ -12,23 +12,32 @@ from natgrad.train._history import Record
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """How long a run takes, what it reports, and where it is saved.
+    """How long a run takes, what it reports, and where it saves.
 
     A run ends after `steps`, after `minutes`, or after `patience` records in a row
     without a new best: of `score`, a function of the parameters that should grow, or of
-    the objective if there is no score. With a score `fit` returns the best parameters,
-    otherwise the last. After Ctrl-C it ends early and returns what it has; after
+    the objective if there is no score. With a score, `fit` returns the best parameters,
+    otherwise the last. After Ctrl-C it ends early and returns what it has. After
     SIGTERM it raises `natgrad.errors.Terminated`.
 
-    A record is made every `log_every` steps. It is a line of the file `log`, and each
-    of the `callbacks` gets it with the parameters. `progress` may be a title for the
-    bar. The folder `checkpoint` gets the whole state every `save_seconds` and at the
-    end. With `resume` the run continues from there, to the same bits as an
-    uninterrupted one. `config` is saved too, and must not change.
+    natgrad makes a record every `log_every` steps, writes it as a line of the file
+    `log`, and passes it to each of the `callbacks` with the parameters. `progress` may
+    be a title for the bar. The folder `checkpoint` gets the whole state every
+    `save_seconds` and at the end. With `resume` the run continues from there,
+    bit-identical to an uninterrupted one. natgrad saves `config` too, and it must not
+    change.
 
     All devices share the rows of a batch, in all processes that have called
     `natgrad.distributed.initialize`. If the distributions are a batch of many, as in a
     classifier, `latent_parts` devices at a time share these too.
+
+    Raises:
+        InputError: If `steps`, `minutes`, `patience` or `log_every` is out of range.
+
+    >>> natgrad.train.Options(steps=100, progress=False).steps
+    100
+    >>> gp.fit(model, (x, y), steps=3, progress=False).history.reason
+    'all steps taken'
     """
 
     steps: int | None = None
@@ -56,7 +65,11 @@ class Options:
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> "Options":
-        """The options with these names; raises an error that names an unknown one."""
+        """The options with these names.
+
+        Raises:
+            TypeError: If one of them is unknown; the message names it.
+        """
         names = [field.name for field in dataclasses.fields(cls)]
         if unknown := sorted(given.keys() - names):
             raise TypeError(f"unknown option {unknown[0]!r}; there are {names}")

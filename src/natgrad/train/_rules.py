@@ -22,19 +22,25 @@ RATE = 0.03
 
 
 class Rule(NamedTuple):
-    """What a loop needs: the state of the optimizers, and a step.
+    """What the training loop needs: the state of the optimizers, and a step.
 
     `step(params, state, batch, **extra)` returns the parameters, the state and the
-    loss; a step whose loss or gradient is not finite changes nothing and returns a loss
-    that is not finite. Of what the loop knows it takes what it needs: `progress`, the
-    part of the run that is over; `key`, which is new at each step; `across`, the
-    devices that share the batch, over which it is to take means; and `complete`, which
-    puts back among the parameters what is not trained, such as a function. If it is
-    right for parts of any weights, whatever the loss is like, it `is_shareable`. A rule
-    that knows when it is done has `is_over`, a function of its state; it sees all rows
-    at every step, on one device. If its rate falls with `progress`, it `is_annealed`,
-    and the loop decides when that begins. A rule for few, short steps `is_brief`: it
-    compiles faster and runs slower.
+    loss. If the loss or gradient is not finite, the step changes nothing and returns a
+    loss that is not finite. A step takes what it needs from `extra`: `progress`, the
+    share of the run that is over; `key`, which is new at each step; `across`, the
+    devices that share the batch and over which it takes means; and `complete`, which
+    restores parameters that are not trained, such as functions.
+
+    `is_shareable` says that the rule is correct for parts of any weights, whatever the
+    loss. `is_over`, a function of its state, ends the run; such a rule sees all rows at
+    every step, on one device. `is_annealed` says that its rate falls with `progress`,
+    and the loop decides when that begins. `is_brief` marks a rule for few, short steps:
+    it compiles faster and runs slower.
+
+    >>> rule = natgrad.train.in_turn(lambda q, batch: loss(q), natgrad.ngd(1.0))
+    >>> moved, state, value = rule.step(q, rule.init(q), y)
+    >>> print(moved.linear, f"{value:.2f}")
+    [1.] 0.28
     """
 
     init: Callable[[Any], Any]
@@ -50,12 +56,20 @@ Loss = Callable[..., Array]
 
 
 def in_turn(loss: Loss, *optimizers: optax.GradientTransformation) -> Rule:
-    """A step of each optimizer, one after another, on one batch.
+    """A rule that takes a step of each optimizer in turn, on the same batch.
 
-    Each gets the gradient at the parameters left by the previous one. On several
-    devices the loss of a batch is the mean of those of its parts. With one optimizer it
-    is a plain step. `natgrad.split` moves distributions and the rest at the same time,
-    `on_distributions` with `on_hyperparameters` in turn, as the paper does.
+    Each optimizer gets the gradient at the parameters left by the previous one. On
+    several devices the loss of a batch is the mean of those of its parts. With one
+    optimizer it is a plain step. `natgrad.split` moves distributions and the rest at
+    the same time; `on_distributions` with `on_hyperparameters` moves them in turn, as
+    the paper does.
+
+    >>> natural = natgrad.on_distributions(natgrad.ngd(1.0))
+    >>> adam = natgrad.on_hyperparameters(optax.adam(0.01))
+    >>> rule = natgrad.train.in_turn(lambda q, batch: loss(q), natural, adam)
+    >>> moved, state, value = rule.step(q, rule.init(q), y)
+    >>> print(moved.linear)
+    [1.]
     """
     steps = [optax.with_extra_args_support(tx) for tx in optimizers]
     names = list(inspect.signature(loss).parameters)[2:]

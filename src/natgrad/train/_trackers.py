@@ -7,9 +7,17 @@ from natgrad.train._history import Record
 
 
 class TensorBoard:
-    """Writes each number of a record as a scalar that TensorBoard shows.
+    """A callback that writes each number of a record as a TensorBoard scalar.
 
-    It writes to `folder` at once, and a resumed run continues there.
+    It writes to `folder` immediately, and a resumed run continues there.
+
+    Raises:
+        ImportError: If tensorboardX is not installed.
+
+    >>> tracker = natgrad.train.TensorBoard("runs")
+    >>> options = {"steps": 3, "callbacks": [tracker], "progress": False}
+    >>> fitted = gp.fit(model, (x, y), **options)
+    >>> tracker.close()
     """
 
     def __init__(self, folder: str | Path):
@@ -27,14 +35,21 @@ class TensorBoard:
                 self.writer.add_scalar(name, value, record.step)
 
     def close(self) -> None:
-        """Writes what is left."""
+        """Writes what is not written yet."""
         self.writer.close()
 
 
 class MLflow:
-    """Logs each number of a record as a metric of a run of MLflow.
+    """A callback that logs each number of a record as a metric of a new MLflow run.
 
-    It is a new run of the experiment, at `uri`, the address of a server.
+    The run belongs to `experiment`, on the tracking server at `uri`.
+
+    Raises:
+        ImportError: If mlflow-skinny is not installed.
+
+    >>> tracker = natgrad.train.MLflow("houses")  # doctest: +SKIP
+    >>> fitted = gp.fit(model, (x, y), callbacks=[tracker])  # doctest: +SKIP
+    >>> tracker.close()  # doctest: +SKIP
     """
 
     def __init__(self, experiment: str = "natgrad", uri: str | None = None):

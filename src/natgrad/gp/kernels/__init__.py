@@ -1,4 +1,4 @@
-"""Kernels: k(x, z) of two sets of points, and their algebra."""
+"""Kernels k(x, z) of two sets of points, which add and multiply."""
 
 from natgrad.gp.kernels._base import (
     AbstractKernel as AbstractKernel,
@@ -18,3 +18,22 @@ from natgrad.gp.kernels._stationary import (
     Periodic as Periodic,
     RationalQuadratic as RationalQuadratic,
 )
+
+
+__all__ = [
+    "Matern52",
+    "Matern32",
+    "Matern12",
+    "RBF",
+    "RationalQuadratic",
+    "Periodic",
+    "Linear",
+    "Polynomial",
+    "Constant",
+    "OnInputs",
+    "Sum",
+    "Product",
+    "Separate",
+    "AbstractKernel",
+    "AbstractStationary",
+]

@@ -18,8 +18,8 @@ from natgrad.gp._parameters import Numbers, as_logs, check_columns
 class AbstractKernel(eqx.Module):
     """A positive semidefinite function of two points, on all pairs of two sets.
 
-    Kernels add and multiply, with one another and with positive numbers. What is
-    called as k(x, x), with the very same object twice, is exactly symmetric.
+    Kernels add and multiply, with one another and with positive numbers. If you call
+    k(x, x) with the same object twice, the result is exactly symmetric.
     """
 
     @abc.abstractmethod
@@ -65,7 +65,13 @@ def _as_operand(other: object) -> AbstractKernel | None:
 
 
 class Constant(AbstractKernel):
-    """σ²"""
+    """k(x, z) = σ²: the function is an unknown constant.
+
+    >>> rows = jnp.array([[0.0], [1.0]])
+    >>> print(gp.kernels.Constant(2.0)(rows, rows))
+    [[2. 2.]
+     [2. 2.]]
+    """
 
     log_variance: Float[Array, "..."]
 
@@ -74,7 +80,7 @@ class Constant(AbstractKernel):
 
     @property
     def variance(self) -> Array:
-        """σ², that of the constant."""
+        """σ², the variance of the constant."""
         return jnp.exp(self.log_variance)
 
     def __call__(self, x: Rows, z: Others) -> Gram:
@@ -85,7 +91,14 @@ class Constant(AbstractKernel):
 
 
 class Sum(AbstractKernel):
-    """k₁ + k₂"""
+    """k₁ + k₂, which the operator `+` makes.
+
+    >>> kernel = gp.kernels.Constant(2.0) + gp.kernels.RBF(0.5)
+    >>> type(kernel).__name__
+    'Sum'
+    >>> print(kernel.diag(jnp.array([[0.0], [1.0]])))
+    [3. 3.]
+    """
 
     first: AbstractKernel
     second: AbstractKernel
@@ -98,7 +111,14 @@ class Sum(AbstractKernel):
 
 
 class Product(AbstractKernel):
-    """k₁ k₂"""
+    """k₁ k₂, which the operator `*` makes.
+
+    >>> kernel = gp.kernels.Linear() * gp.kernels.RBF(0.5)
+    >>> type(kernel).__name__
+    'Product'
+    >>> print(kernel.diag(jnp.array([[1.0], [2.0]])))
+    [1. 4.]
+    """
 
     first: AbstractKernel
     second: AbstractKernel
@@ -114,7 +134,7 @@ class AbstractStationary(AbstractKernel):
     """A kernel of the distance between points, r = ‖(x − z)/ℓ‖.
 
     The lengthscale ℓ is one number, or one for each input. Distances keep their digits
-    where no row of z is far from their mean.
+    if no row of z is far from their mean.
     """
 
     log_lengthscale: Float[Array, "..."]
@@ -131,7 +151,7 @@ class AbstractStationary(AbstractKernel):
 
     @property
     def variance(self) -> Array:
-        """σ², that of the function at any point."""
+        """σ², the variance of the function at every point."""
         return jnp.exp(self.log_variance)
 
     @abc.abstractmethod
@@ -166,7 +186,14 @@ def _own(kernel: object) -> AbstractKernel:
 
 
 class OnInputs(AbstractKernel):
-    """A kernel that sees some columns of the inputs, in the order given."""
+    """A kernel that sees some columns of the inputs, in the order given.
+
+    >>> kernel = gp.kernels.OnInputs(gp.kernels.RBF(0.5), [1])
+    >>> rows = jnp.array([[0.0, 0.0], [9.0, 0.5]])  # column 0 does not count
+    >>> print(kernel(rows, rows).round(2))
+    [[1.   0.61]
+     [0.61 1.  ]]
+    """
 
     kernel: AbstractKernel
     columns: tuple[int, ...] = eqx.field(static=True)
@@ -200,8 +227,13 @@ class OnInputs(AbstractKernel):
 class Separate(AbstractKernel):
     """A kernel for each latent function, [L, N, M] in all and [L, N] on the diagonal.
 
-    Kernels of one kind are computed together, and share the distances where each has
+    natgrad computes kernels of one kind together. They share the distances if each has
     one lengthscale.
+
+    >>> rows = jnp.array([[0.0], [1.0], [2.0]])
+    >>> kernel = gp.kernels.Separate([gp.kernels.RBF(0.5), gp.kernels.RBF(2.0)])
+    >>> kernel(rows, rows).shape
+    (2, 3, 3)
     """
 
     kernels: tuple[AbstractKernel, ...]

@@ -11,7 +11,13 @@ from natgrad.gp.kernels._base import AbstractKernel
 
 
 class Linear(AbstractKernel):
-    """Σ σ² x z, with one variance, or one for each input."""
+    """Σ σ² x z, with one variance, or one for each input.
+
+    >>> rows = jnp.array([[1.0], [2.0]])
+    >>> print(gp.kernels.Linear(0.5)(rows, rows))
+    [[0.5 1. ]
+     [1.  2. ]]
+    """
 
     log_variance: Float[Array, "..."]
 
@@ -20,7 +26,7 @@ class Linear(AbstractKernel):
 
     @property
     def variance(self) -> Array:
-        """σ², that of the slopes."""
+        """σ², the variance of the slopes."""
         return jnp.exp(self.log_variance)
 
     def __call__(self, x: Rows, z: Others) -> Gram:
@@ -33,7 +39,16 @@ class Linear(AbstractKernel):
 
 
 class Polynomial(AbstractKernel):
-    """σ² (Σ x z/ℓ² + c)ᵈ, with offset c > 0 and degree d."""
+    """σ² (Σ x z/ℓ² + c)ᵈ, with offset c > 0 and degree d.
+
+    Raises:
+        InputError: If `degree` is below 1.
+
+    >>> rows = jnp.array([[1.0], [2.0]])
+    >>> print(gp.kernels.Polynomial(2)(rows, rows).round(2))
+    [[ 4.  9.]
+     [ 9. 25.]]
+    """
 
     log_lengthscale: Float[Array, "..."]
     log_variance: Float[Array, "..."]
@@ -61,12 +76,12 @@ class Polynomial(AbstractKernel):
 
     @property
     def variance(self) -> Array:
-        """σ², by which all of it is multiplied."""
+        """σ², the factor of the whole kernel."""
         return jnp.exp(self.log_variance)
 
     @property
     def offset(self) -> Array:
-        """c, which brings in the lower degrees."""
+        """c, which adds the lower degrees."""
         return jnp.exp(self.log_offset)
 
     def __call__(self, x: Rows, z: Others) -> Gram:

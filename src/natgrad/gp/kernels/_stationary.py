@@ -24,9 +24,14 @@ Scales = Float[Array, " num"]
 
 
 class Matern12(AbstractStationary):
-    """σ² exp(−r)
+    """σ² exp(−r), for rough functions.
 
-    It has a cusp where points coincide; the derivative there is taken as zero.
+    It has a cusp at r = 0, where natgrad takes the derivative as zero.
+
+    >>> rows = jnp.array([[0.0], [1.0]])
+    >>> print(gp.kernels.Matern12(1.0)(rows, rows).round(2))
+    [[1.   0.37]
+     [0.37 1.  ]]
     """
 
     def __init__(self, lengthscale: Numbers = 1.0, variance: Numbers = 1.0):
@@ -40,7 +45,13 @@ class Matern12(AbstractStationary):
 
 
 class Matern32(AbstractStationary):
-    """σ² (1 + √3 r) exp(−√3 r)"""
+    """σ² (1 + √3 r) exp(−√3 r), for functions with one derivative.
+
+    >>> rows = jnp.array([[0.0], [1.0]])
+    >>> print(gp.kernels.Matern32(1.0)(rows, rows).round(2))
+    [[1.   0.48]
+     [0.48 1.  ]]
+    """
 
     def __init__(self, lengthscale: Numbers = 1.0, variance: Numbers = 1.0):
         super().__init__(lengthscale, variance)
@@ -53,7 +64,13 @@ class Matern32(AbstractStationary):
 
 
 class Matern52(AbstractStationary):
-    """σ² (1 + √5 r + 5r²/3) exp(−√5 r)"""
+    """σ² (1 + √5 r + 5r²/3) exp(−√5 r), with r = ‖(x − z)/ℓ‖: natgrad's default.
+
+    >>> rows = jnp.array([[0.0, 0.0], [1.0, 4.0]])
+    >>> print(gp.kernels.Matern52([1.0, 8.0])(rows, rows).round(2))
+    [[1.   0.46]
+     [0.46 1.  ]]
+    """
 
     def __init__(self, lengthscale: Numbers = 1.0, variance: Numbers = 1.0):
         super().__init__(lengthscale, variance)
@@ -71,7 +88,13 @@ def _student_t(nu: float, key: PRNGKeyArray, num: int, dtype: DTypeLike) -> Scal
 
 
 class RBF(AbstractStationary):
-    """σ² exp(−r²/2)"""
+    """σ² exp(−r²/2), for very smooth functions.
+
+    >>> rows = jnp.array([[0.0], [1.0]])
+    >>> print(gp.kernels.RBF(1.0, variance=2.0)(rows, rows).round(2))
+    [[2.   1.21]
+     [1.21 2.  ]]
+    """
 
     def __init__(self, lengthscale: Numbers = 1.0, variance: Numbers = 1.0):
         super().__init__(lengthscale, variance)
@@ -84,7 +107,13 @@ class RBF(AbstractStationary):
 
 
 class RationalQuadratic(AbstractStationary):
-    """σ² (1 + r²/2α)^(−α)"""
+    """σ² (1 + r²/2α)^(−α), a mixture of RBF kernels of many lengthscales.
+
+    >>> rows = jnp.array([[0.0], [1.0]])
+    >>> print(gp.kernels.RationalQuadratic(1.0, alpha=2.0)(rows, rows).round(2))
+    [[1.   0.64]
+     [0.64 1.  ]]
+    """
 
     log_alpha: Float[Array, "..."]
 
@@ -109,7 +138,12 @@ class RationalQuadratic(AbstractStationary):
 
 
 class Periodic(AbstractStationary):
-    """σ² exp(−2 Σ sin²(π(x − z)/p)/ℓ²), with one period p, or one for each input."""
+    """σ² exp(−2 Σ sin²(π(x − z)/p)/ℓ²), with one period p, or one for each input.
+
+    >>> rows = jnp.array([[0.0], [0.5], [1.0]])
+    >>> print(gp.kernels.Periodic(1.0, period=1.0)(rows, rows)[0].round(2))
+    [1.   0.14 1.  ]
+    """
 
     log_period: Float[Array, "..."]
 
@@ -121,7 +155,7 @@ class Periodic(AbstractStationary):
 
     @property
     def period(self) -> Array:
-        """p, after which the function repeats itself."""
+        """p, after which the function repeats."""
         return jnp.exp(self.log_period)
 
     def of_squared_distance(self, squared: Gram) -> Gram:

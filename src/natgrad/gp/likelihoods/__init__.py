@@ -27,3 +27,26 @@ from natgrad.gp.likelihoods._multiclass import (
     RobustMax as RobustMax,
     Softmax as Softmax,
 )
+
+
+__all__ = [
+    "Gaussian",
+    "StudentT",
+    "HeteroskedasticGaussian",
+    "Bernoulli",
+    "Softmax",
+    "RobustMax",
+    "Ordinal",
+    "LearnedEdges",
+    "FixedEdges",
+    "Poisson",
+    "NegativeBinomial",
+    "Gamma",
+    "Beta",
+    "FromDistribution",
+    "AbstractLikelihood",
+    "AbstractQuadrature",
+    "AbstractMonteCarlo",
+    "AbstractNumerical",
+    "AbstractEdges",
+]

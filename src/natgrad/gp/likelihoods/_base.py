@@ -26,20 +26,20 @@ PREDICTIVE_DRAWS = 1024
 
 
 class AbstractLikelihood(eqx.Module):
-    """p(y | f) of one row, and what it is on average over f ~ N(mean, var).
+    """p(y | f) of one row, and its averages over f ~ N(mean, var).
 
-    A likelihood of one latent function sees a scalar f; one of several sees a vector,
-    independent under q.
+    A likelihood with one latent function takes a scalar f. A likelihood with several
+    takes a vector, independent under q.
     """
 
     @property
     def latents(self) -> int | None:
-        """How many latent functions it sees, None where f is a scalar."""
+        """The number of latent functions; None if f is a scalar."""
         return None
 
     @property
     def points(self) -> int:
-        """At how many points of f a prediction of one row is evaluated."""
+        """The number of points of f at which a prediction of one row is evaluated."""
         return PREDICTIVE_NODES
 
     @property
@@ -80,7 +80,7 @@ class AbstractLikelihood(eqx.Module):
         raise self._lacks("samples", "sample(key, f)")
 
     def check(self, y: np.ndarray) -> None:
-        """Raises an InputError where a target cannot be of this likelihood."""
+        """Raises an `InputError` if the likelihood does not allow a target."""
         require(np.isfinite(y), y, f"{type(self).__name__} needs finite targets")
 
     def _lacks(self, what: str, method: str) -> NotImplementedError:
@@ -89,10 +89,10 @@ class AbstractLikelihood(eqx.Module):
 
 
 class AbstractNumerical(AbstractLikelihood):
-    """A likelihood known by its density, and averaged over points of N(0, I).
+    """A likelihood defined by its density, averaged over points of N(0, I).
 
-    Two optional methods say more of p(y | f): `conditional_moments` gives the moments
-    of y, and `cdf`, with the support of y, its quantiles.
+    Two optional methods describe p(y | f) further: `conditional_moments` returns the
+    moments of y, and `cdf`, with the support of y, gives its quantiles.
     """
 
     support = "real"
@@ -172,8 +172,8 @@ class AbstractQuadrature(AbstractNumerical):
 class AbstractMonteCarlo(AbstractNumerical):
     """A likelihood of several latent functions, averaged over common random numbers.
 
-    The draws are those of a fixed seed, so the average is a smooth function, the same
-    at every step.
+    The draws come from a fixed seed, so the average is a smooth function, the same at
+    every step.
     """
 
     draws: int = eqx.field(static=True, default=128, kw_only=True)
@@ -182,7 +182,7 @@ class AbstractMonteCarlo(AbstractNumerical):
     @property
     @abc.abstractmethod
     def latents(self) -> int:
-        """How many latent functions it sees."""
+        """The number of latent functions."""
 
 
 def expectation(

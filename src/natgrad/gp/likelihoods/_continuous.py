@@ -39,7 +39,13 @@ def normal_log_prob(square: Numbers, log_variance: Numbers) -> Numbers:
 
 
 class Gaussian(AbstractLikelihood):
-    """y ~ N(f, σ²)"""
+    """y ~ N(f, σ²): real targets with constant noise.
+
+    >>> noise = gp.likelihoods.Gaussian(0.25)
+    >>> mean, variance = noise.moments(jnp.array(1.0), jnp.array(0.5))
+    >>> print(f"{mean:.2f} {variance:.2f}")
+    1.00 0.75
+    """
 
     log_variance: Scalar
 
@@ -48,7 +54,7 @@ class Gaussian(AbstractLikelihood):
 
     @property
     def variance(self) -> Scalar:
-        """σ², that of the noise."""
+        """σ², the variance of the noise."""
         return jnp.exp(self.log_variance)
 
     def log_prob(self, f: Scalar, y: Target) -> Scalar:
@@ -76,7 +82,14 @@ class Gaussian(AbstractLikelihood):
 
 
 class HeteroskedasticGaussian(AbstractLikelihood):
-    """y ~ N(f₁, exp(2 f₂)): the noise is a latent function too."""
+    """y ~ N(f₁, exp(2 f₂)): the standard deviation of the noise is a function too.
+
+    >>> noise = gp.likelihoods.HeteroskedasticGaussian()
+    >>> noise.latents
+    2
+    >>> print(f"{noise.log_prob(jnp.zeros(2), jnp.array(1.0)):.2f}")
+    -1.42
+    """
 
     @property
     def latents(self) -> int:
@@ -116,9 +129,16 @@ class HeteroskedasticGaussian(AbstractLikelihood):
 
 
 class StudentT(AbstractQuadrature):
-    """y = f + σ ε, with ε of Student's t distribution.
+    """y = f + σ ε, with ε from Student's t distribution: targets with outliers.
 
-    Its degrees of freedom are a constant, not a parameter.
+    The degrees of freedom `dof` are a constant, not a parameter.
+
+    Raises:
+        InputError: If `dof` is not positive or above 1e8.
+
+    >>> noise = gp.likelihoods.StudentT(scale=0.5, dof=4.0)
+    >>> print(f"{noise.log_prob(jnp.array(0.0), jnp.array(3.0)):.2f}")
+    -6.04
     """
 
     log_scale: Scalar
@@ -137,7 +157,7 @@ class StudentT(AbstractQuadrature):
 
     @property
     def scale(self) -> Scalar:
-        """σ; the deviation of the noise is larger."""
+        """σ; the standard deviation of the noise is larger."""
         return jnp.exp(self.log_scale)
 
     def log_prob(self, f: Scalar, y: Target) -> Scalar:
@@ -195,7 +215,13 @@ def _student_t_cdf(x: Scalar, dof: int) -> Scalar:
 
 
 class Gamma(AbstractQuadrature):
-    """y > 0 of a gamma distribution with mean exp(f); its shape is a parameter."""
+    """y > 0 from a gamma distribution with mean exp(f); its shape is a parameter.
+
+    >>> likelihood = gp.likelihoods.Gamma(shape=4.0)
+    >>> mean, variance = likelihood.moments(jnp.array(0.0), jnp.array(0.1))
+    >>> print(f"{mean:.2f} {variance:.2f}")
+    1.05 0.42
+    """
 
     support = "positive"
     log_shape: Scalar
@@ -244,9 +270,15 @@ class Gamma(AbstractQuadrature):
 
 
 class Beta(AbstractQuadrature):
-    """y in (0, 1) of a beta distribution with α = s m and β = s (1 − m).
+    """y in (0, 1) from a beta distribution with α = s m and β = s (1 − m).
 
-    Its mean m is the logistic function of f, or Φ(f), and s a parameter.
+    Its mean m is the logistic function of f, or Φ(f) with `link="probit"`; s is a
+    parameter.
+
+    >>> likelihood = gp.likelihoods.Beta(scale=10.0)
+    >>> mean, variance = likelihood.moments(jnp.array(0.0), jnp.array(0.1))
+    >>> print(f"{mean:.2f} {variance:.3f}")
+    0.50 0.028
     """
 
     support = "unit"

@@ -26,7 +26,12 @@ from natgrad.gp.likelihoods._base import (
 
 
 class Bernoulli(AbstractQuadrature):
-    """y in {0, 1}, where P(y = 1 | f) is Φ(f) or the logistic function of f."""
+    """y in {0, 1}, where P(y = 1 | f) is Φ(f), or logistic with `link="logit"`.
+
+    >>> likelihood = gp.likelihoods.Bernoulli()
+    >>> print(likelihood.probabilities(jnp.array(1.0), jnp.array(0.5)).round(2))
+    [0.21 0.79]
+    """
 
     support = "count"
     link: str = eqx.field(static=True, default="probit")
@@ -65,7 +70,7 @@ class Bernoulli(AbstractQuadrature):
 
 
 class AbstractEdges(eqx.Module):
-    """The edges between classes in order. The class says whether they are learned."""
+    """The edges between ordered classes. The class says whether they are learned."""
 
     @abc.abstractmethod
     def values(self) -> Float[Array, " E"]:
@@ -73,7 +78,11 @@ class AbstractEdges(eqx.Module):
 
 
 class FixedEdges(AbstractEdges):
-    """Edges that stay as they are."""
+    """Edges that stay fixed.
+
+    >>> print(gp.likelihoods.FixedEdges([-1.0, 1.0]).values())
+    [-1.  1.]
+    """
 
     edges: tuple[float, ...] = eqx.field(static=True)
 
@@ -85,7 +94,11 @@ class FixedEdges(AbstractEdges):
 
 
 class LearnedEdges(AbstractEdges):
-    """Edges that are parameters: the first of them, and logarithms of the gaps."""
+    """Edges that are parameters: the first of them, and the logarithms of the gaps.
+
+    >>> print(gp.likelihoods.LearnedEdges([-1.0, 1.0]).values())
+    [-1.  1.]
+    """
 
     first: Scalar
     log_gaps: Float[Array, " G"]
@@ -116,7 +129,11 @@ def _increasing(edges: Any) -> np.ndarray:
 class Ordinal(AbstractQuadrature):
     """y is the class k between whose edges f + σ ε lies, with ε ~ N(0, 1).
 
-    There is one class more than edges: the outermost two are open.
+    There is one class more than edges: the first and the last class are open.
+
+    >>> likelihood = gp.likelihoods.Ordinal([-1.0, 1.0])
+    >>> print(likelihood.probabilities(jnp.array(0.5), jnp.array(0.1)).round(2))
+    [0.08 0.61 0.32]
     """
 
     support = "count"
@@ -131,12 +148,12 @@ class Ordinal(AbstractQuadrature):
 
     @property
     def scale(self) -> Scalar:
-        """σ, the deviation of the noise on f."""
+        """σ, the standard deviation of the noise on f."""
         return jnp.exp(self.log_scale)
 
     @property
     def classes(self) -> int:
-        """How many classes there are."""
+        """The number of classes."""
         return self.edges.values().size + 1
 
     def log_prob(self, f: Scalar, y: Target) -> Scalar:
@@ -188,7 +205,13 @@ class Ordinal(AbstractQuadrature):
 
 
 class Poisson(AbstractQuadrature):
-    """A count with mean exp(f)."""
+    """A count with mean exp(f).
+
+    >>> likelihood = gp.likelihoods.Poisson()
+    >>> mean, variance = likelihood.moments(jnp.array(1.0), jnp.array(0.1))
+    >>> print(f"{mean:.2f} {variance:.2f}")
+    2.86 3.72
+    """
 
     support = "count"
 
@@ -224,7 +247,13 @@ class Poisson(AbstractQuadrature):
 
 
 class NegativeBinomial(AbstractQuadrature):
-    """A count with mean m = exp(f) and variance m + a m², of dispersion a."""
+    """A count with mean m = exp(f) and variance m + a m², of dispersion a.
+
+    >>> likelihood = gp.likelihoods.NegativeBinomial(0.5)
+    >>> mean, variance = likelihood.moments(jnp.array(1.0), jnp.array(0.1))
+    >>> print(f"{mean:.2f} {variance:.2f}")
+    2.86 8.23
+    """
 
     support = "count"
     log_dispersion: Scalar
@@ -235,7 +264,7 @@ class NegativeBinomial(AbstractQuadrature):
 
     @property
     def dispersion(self) -> Scalar:
-        """a; with none it would be a Poisson distribution."""
+        """a; at 0 it would be a Poisson distribution."""
         return jnp.exp(self.log_dispersion)
 
     def log_prob(self, f: Scalar, y: Target) -> Scalar:

@@ -20,14 +20,23 @@ from natgrad.gp.likelihoods._base import (
 
 
 class FromDistribution(AbstractNumerical):
-    """y of the distribution that a link makes of f, known by its `log_prob`.
+    """A likelihood from a function of f that returns a distribution with `log_prob`.
 
         FromDistribution(lambda f: numpyro.distributions.Gamma(3.0, jnp.exp(-f)))
 
-    A link with parameters to learn is an `eqx.Module`, or a `jax.tree_util.Partial`
-    with them as its arguments. One latent is averaged by quadrature, several by Monte
-    Carlo. Moments, quantiles and samples are there where the distribution has `mean`
-    and `variance`, `cdf` and `sample`; for quantiles the support is to be named.
+    If the link has parameters to learn, make it an `eqx.Module`, or a
+    `jax.tree_util.Partial` with them as its arguments. natgrad averages over one latent
+    function by quadrature, over several by Monte Carlo. Moments, quantiles and samples
+    need a distribution with `mean` and `variance`, `cdf` and `sample`. For quantiles,
+    name the `support`.
+
+    Raises:
+        InputError: If `support` is none of "real", "positive", "unit" and "count".
+
+    >>> import numpyro.distributions as dist
+    >>> likelihood = gp.likelihoods.FromDistribution(lambda f: dist.Laplace(f, 0.5))
+    >>> print(f"{likelihood.log_prob(jnp.array(0.0), jnp.array(1.0)):.2f}")
+    -2.00
     """
 
     link: Any  # from f to a distribution

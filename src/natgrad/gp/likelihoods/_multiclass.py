@@ -29,10 +29,15 @@ Label = Int[Array, ""]
 
 
 class RobustMax(AbstractLikelihood):
-    """y is the largest latent with probability 1 − ε, else any other with the same one.
+    """y is the class of the largest latent with probability 1 − ε, else another one.
 
-    Only the probability that a class has the largest latent is an integral, and it is
-    one over a single latent.
+    The other classes are equally likely. Only the probability that a class has the
+    largest latent is an integral, over a single latent. ε is `error`.
+
+    >>> likelihood = gp.likelihoods.RobustMax(3, error=0.1)
+    >>> mean, var = jnp.array([2.0, 0.0, 0.0]), jnp.full(3, 0.1)
+    >>> print(likelihood.probabilities(mean, var).round(2))
+    [0.9  0.05 0.05]
     """
 
     classes: int = eqx.field(static=True)
@@ -136,7 +141,13 @@ def _at_nodes(nodes: int, mean: Latents, root: Latents, y: Label):
 
 
 class Softmax(AbstractMonteCarlo):
-    """P(y = k | f) = exp(f_k) / Σⱼ exp(f_j)"""
+    """P(y = k | f) = exp(f_k) / Σⱼ exp(f_j), with a latent function for each class.
+
+    >>> likelihood = gp.likelihoods.Softmax(3)
+    >>> f = jnp.array([2.0, 0.0, 0.0])
+    >>> print(f"{likelihood.log_prob(f, jnp.array(0)):.2f}")
+    -0.24
+    """
 
     classes: int = eqx.field(static=True)
 
