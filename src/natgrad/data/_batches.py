@@ -155,13 +155,13 @@ class Sample(Arrays):
     """
 
     def __init__(self, columns: Batch, batch_size: int = 256, seed: int = 0):
-        if len(columns.y) <= batch_size:
+        if len(columns.x) <= batch_size:
             columns = padded(columns)
-            batch_size = len(columns.y)
+            batch_size = len(columns.x)
         super().__init__(_weighted(columns), batch_size, seed)
-        x, y, weight = map(np.asarray, self.columns)
+        weight = np.asarray(self.columns.weight)
         self.known = float(weight.sum())
-        self.columns = Batch(x, y, weight / self.fraction)
+        self.columns = self.columns._replace(weight=weight / self.fraction)
 
     @property
     def num_data(self) -> float:
@@ -173,17 +173,18 @@ def padded(batch: Batch) -> Batch:
 
     Or up to one more of `FILLED`, where a power of two would be much more work.
     """
-    size = len(batch.y)
+    size = len(batch.x)
     short = max(16, 2 ** int(np.ceil(np.log2(size)))) - size
     return _longer(batch, short if size <= 4 * FILLED else -size % FILLED, 0)
 
 
 def _longer(batch: Batch, short: int, row: int) -> Batch:
     """A batch with `short` more rows of weight 0, which repeat one of its own."""
-    x, y, weight = map(np.asarray, _weighted(batch))
+    x, y, weight = jax.tree.map(np.asarray, _weighted(batch))
     # Not of zeros: a likelihood may be infinite at 0.
     fill = lambda column: np.concatenate([column, column[[row]].repeat(short, axis=0)])
-    return Batch(fill(x), fill(y), np.append(weight, np.zeros(short, weight.dtype)))
+    weight = np.append(weight, np.zeros(short, weight.dtype))
+    return Batch(fill(x), jax.tree.map(fill, y), weight)
 
 
 class IterableBatches:
@@ -272,12 +273,19 @@ class IterableBatches:
 def as_batch(data: Any) -> Any:
     """A pair or a triple of arrays, frames or columns as a `Batch`; others as is."""
     if isinstance(data, tuple | list) and len(data) in (2, 3):
-        x, y, *weight = map(as_array, data)
+        x, (y, *weight) = as_array(data[0]), data[1:]
         x = x[:, None] if x.ndim == 1 else x
-        flat = lambda a: a[:, 0] if a.ndim == 2 and a.shape[1] == 1 else a
-        weights = (flat(w).astype(x.dtype) for w in weight if w is not None)
-        return Batch(x, flat(y), *weights)
+        weights = (_flat(w).astype(x.dtype) for w in weight if w is not None)
+        if isinstance(y, dict):
+            return Batch(x, {name: _flat(y[name]) for name in y}, *weights)
+        return Batch(x, _flat(y), *weights)
     return jax.tree.map(np.asarray, data)
+
+
+def _flat(column: Any) -> Any:
+    """A column as an array, without an axis of its own."""
+    array = as_array(column)
+    return array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
 
 
 def as_array(column: Any) -> Any:
@@ -386,4 +394,4 @@ def _weighted(batch: Batch) -> Batch:
     if batch.weight is not None:
         return batch
     dtype = np.result_type(batch.x, np.float32)
-    return Batch(batch.x, batch.y, np.ones(len(batch.y), dtype))
+    return Batch(batch.x, batch.y, np.ones(len(batch.x), dtype))

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import stdtrit
 
-from natgrad.data._batch import Batch
+from natgrad.data._batch import Batch, split
 from natgrad.gp.kernels import AbstractKernel, AbstractStationary
 from natgrad.gp.likelihoods import Gaussian, HeteroskedasticGaussian, StudentT
 
@@ -67,7 +67,7 @@ def misfit(kernel: AbstractKernel, likelihood: Any, batch: Batch) -> Float[Array
     deviation of the function at that of the targets, widened as theirs is uncertain,
     and the noise at `NOISE` of it, each within a factor of e or so.
     """
-    x, y = jnp.asarray(batch.x), jnp.asarray(batch.y)
+    x, y = jnp.asarray(batch.x), jnp.asarray(split(batch.y)[0])
     zero = jnp.zeros((), x.dtype)
     if len(y) > FADED:
         return zero

@@ -13,7 +13,7 @@ from jax import lax
 from jaxtyping import Array
 
 from natgrad._guarded import guarded_ngd
-from natgrad.data._batch import Batch
+from natgrad.data._batch import Batch, split
 from natgrad.data._batches import (
     Arrays,
     Batches,
@@ -30,6 +30,11 @@ from natgrad.gp._profile import whole_rule
 from natgrad.gp._spacing import default_hyperparameters
 from natgrad.gp._sparse import SparseGP, elbo, work
 from natgrad.gp._steps import alternating
+from natgrad.gp.likelihoods._rows import (
+    check as check_targets,
+    check_columns,
+    log_predictives,
+)
 from natgrad.train._loop import CONVERGED, Fitted, run
 from natgrad.train._rules import Rule
 
@@ -99,8 +104,8 @@ def fit(
     whole: Batch | None = None
     if is_free and isinstance(batches, Arrays) and fits_at_once(model, batches.total):
         whole = padded(batches.columns)
-        batches = Arrays(whole, len(whole.y), seed)
-        rule = whole_rule(model, len(whole.y))
+        batches = Arrays(whole, len(whole.x), seed)
+        rule = whole_rule(model, len(whole.x))
     if batches.num_data is None:
         raise InputError(
             "the ELBO needs the total number of rows, which batches do not show: give "
@@ -130,13 +135,13 @@ def _warn_of_doubts(fitted: Fitted, rows: Batch) -> None:
     """Warns if a fit of real targets may be worse than no fit."""
     model, doubt = fitted.params, None
     counted = np.asarray(rows.weight) > 0
-    x, y = np.asarray(rows.x)[counted], np.asarray(rows.y)[counted]
+    x, y = np.asarray(rows.x)[counted], np.asarray(split(rows.y)[0])[counted]
     if len(y) < FADED:
         distinct = len(np.unique(np.column_stack([x, y]), axis=0))
         leaves = jax.tree.leaves((model.kernel, model.likelihood, model.mean))
         doubt = few(distinct, sum(np.size(leaf) for leaf in leaves))
     if doubt is None and fitted.history.reason == CONVERGED:
-        doubt = worse(fitted.history[-1].objective, rows.y, rows.weight)
+        doubt = worse(fitted.history[-1].objective, split(rows.y)[0], rows.weight)
     if doubt is not None:
         warnings.warn(doubt, InputWarning, stacklevel=3)
 
@@ -177,19 +182,21 @@ def check_shapes(model: SparseGP, batch: Any, name: str) -> None:
             f"{name} is a {type(batch).__name__}; it should be a pair (x, y) or a "
             "triple (x, y, weight), in a tuple"
         )
-    x, y, weight = batch
-    width = model.inducing.shape[1]
+    x, weight, width = batch.x, batch.weight, model.inducing.shape[1]
+    y, columns = split(batch.y)
     if x.ndim != 2 or x.shape[1] != width:
         raise InputError(
             f"the inputs of {name} have shape {list(x.shape)}; they should be rows of "
             f"{width}, as the inducing inputs are"
         )
-    if y.shape != x.shape[:1]:
+    outputs = model.likelihood.outputs
+    if y.shape != (*x.shape[:1], *(() if outputs is None else (outputs,))):
         raise InputError(
-            f"the targets of {name} have shape {list(y.shape)}; they should be one for "
-            f"each of the {len(x)} rows"
+            f"the targets of {name} have shape {list(y.shape)}; they should be "
+            f"{outputs or 'one'} for each of the {len(x)} rows"
         )
-    if weight is not None and weight.shape != y.shape:
+    check_columns(model.likelihood, columns, len(x))
+    if weight is not None and weight.shape != x.shape[:1]:
         raise InputError(
             f"the weights of {name} have shape {list(weight.shape)}; they should be "
             f"one for each of the {len(x)} rows"
@@ -214,7 +221,7 @@ def check(model: SparseGP, batch: Any, name: str) -> None:
             f"the inputs of {name} have {bad.sum()} values that are not finite, the "
             f"first in row {row}, column {column}; drop or impute them"
         )
-    model.likelihood.check(np.asarray(y))
+    check_targets(model.likelihood, y)
     if weight is not None and not ((weight >= 0) & np.isfinite(weight)).all():
         raise InputError(f"the weights of {name} should be finite and not negative")
     if weight is not None and not weight.any():
@@ -224,23 +231,22 @@ def check(model: SparseGP, batch: Any, name: str) -> None:
 def _score(model: SparseGP, held_out: Any) -> Callable[[SparseGP], Array]:
     """The mean log density of held-out targets, as a function of the model."""
     check(model, held_out, "held_out")
-    total = len(held_out.y)
+    total = len(held_out.x)
     size = min(SCORED, total)
     short = -total % size
     padded = lambda column: np.concatenate([column, column[:1].repeat(short, axis=0)])
     cut = lambda column: padded(column).reshape(-1, size, *column.shape[1:])
-    x, y = cut(held_out.x), cut(held_out.y)
+    x, y = jax.tree.map(cut, (held_out.x, held_out.y))
     counts = np.ones(total) if held_out.weight is None else held_out.weight
     weight = np.append(counts, np.zeros(short)).reshape(-1, size)
 
     def score(model: SparseGP) -> Array:
-        def block(rows: tuple[Array, Array, Array]) -> Array:
+        def block(rows: tuple[Array, Any, Array]) -> Array:
             x, y, weight = rows
-            log_density = jax.vmap(model.likelihood.log_predictive, (-1, -1, 0))
-            values = log_density(*model.marginals(x), y)
+            values = log_predictives(model.likelihood, *model.marginals(x), y)
             return weight.astype(values.dtype) @ values
 
-        rows = tuple(map(jnp.asarray, (x, y, weight)))
+        rows = jax.tree.map(jnp.asarray, (x, y, weight))
         return lax.map(block, rows).sum() / counts.sum()
 
     return score

@@ -17,6 +17,7 @@ from natgrad.families.gaussian import AbstractGaussian
 from natgrad.gp._fit import check
 from natgrad.gp._profile import total_weight
 from natgrad.gp._sparse import SparseGP, marginals
+from natgrad.gp.likelihoods._rows import expected_log_probs
 from natgrad.train._constants import NONE, Constants
 from natgrad.train._loop import run
 from natgrad.train._rules import Rule, all_finite, kept_unless
@@ -61,17 +62,17 @@ def update(model: SparseGP, data: Any) -> SparseGP:
     batch = as_batch(data)
     check(model, batch, "data")
     left = 0.0
-    for begin in range(0, len(batch.y), PIECE):
+    for begin in range(0, len(batch.x), PIECE):
         part = slice(begin, begin + PIECE)
         piece = padded(jax.tree.map(lambda column: column[part], batch))  # noqa: B023
         left += float(_unseen(model, piece) * total_weight(piece))
         params = Streamed(model, model.posterior)
-        batches = Arrays(piece, len(piece.y))
+        batches = Arrays(piece, len(piece.x))
         model = run(_rule(), params, batches, steps=STEPS, progress=False).params.model
     total = float(total_weight(batch))
     if left > UNSEEN * total:
         warnings.warn(
-            f"the inducing inputs see little of these {len(batch.y)} rows: they leave "
+            f"the inducing inputs see little of these {len(batch.x)} rows: they leave "
             f"{left / total:.0%} of the prior variance there. They were chosen from "
             "the first rows: fit on rows from the whole range, or on all of them",
             InputWarning,
@@ -104,10 +105,9 @@ def _rule() -> Rule:
         model, before = params
         whole = complete(params).model
         rows = whole.project(batch.x)
-        expected = jax.vmap(whole.likelihood.expected_log_prob, in_axes=(-1, -1, 0))
 
         def loss(q: Any) -> Array:
-            fit = expected(*marginals(q, rows), batch.y)
+            fit = expected_log_probs(whole.likelihood, *marginals(q, rows), batch.y)
             return q.kl(before).sum() - batch.weight.astype(fit.dtype) @ fit
 
         q: Any = model.posterior

@@ -13,10 +13,19 @@ from jax.core import Tracer, eval_context
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from natgrad._runtime.compiler import LONG_RUN, SHORT_RUN
+from natgrad.data._batch import split
+from natgrad.data._batches import as_array
 from natgrad.errors import FitError, InputError, NumericalWarning
 from natgrad.gp._projection import factorized, jittered, least_jitter
 from natgrad.gp._quantiles import cdf, quantiles, targets_of
 from natgrad.gp._sparse import Latent, SparseGP
+from natgrad.gp.likelihoods._rows import (
+    by_row,
+    check as check_targets,
+    check_columns,
+    shifted,
+    told,
+)
 from natgrad.linalg._triangular import transposed
 
 
@@ -30,6 +39,7 @@ class Predictor(eqx.Module):
     The mean at x is k(x, Z) `weights`, and its variance k(x, x) − |`whitening` k|² +
     |`spreading` k|², with k = k(Z, x). Methods take and return NumPy arrays of any
     number of rows; use `latent_at` inside a jitted function. `predictor` makes one.
+    `columns` are what comes with the targets of the rows, such as {"exposure": e}.
 
     >>> predictor = gp.predictor(gp.update(model, (x, y)))
     >>> mean, variance = predictor.predict([[0.25], [0.5]])
@@ -60,33 +70,35 @@ class Predictor(eqx.Module):
         """The mean and the variance of each latent function at each row of x."""
         return self._rows(_latent, x)
 
-    def predict(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
+    def predict(self, x: Any, columns: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """The mean and the variance of the target at each row of x."""
-        return self._rows(_moments, x)
+        return self._rows(_moments, x, columns)
 
     def probabilities(self, x: Any) -> np.ndarray:
         """The probability of each class at each row of x, [N, K]."""
         return self._rows(_probabilities, x)
 
-    def quantiles(self, x: Any, levels: Any) -> np.ndarray:
+    def quantiles(self, x: Any, levels: Any, columns: Any = None) -> np.ndarray:
         """The quantiles of the target at the given levels, [N, levels]."""
         levels = checked_levels(levels)
         if targets := targets_of(self.model.likelihood):
-            return quantiles(targets, *self.latent(x), levels)
+            return quantiles(targets, *self._told(x, columns), levels)
         some = jnp.asarray(levels, self.weights.dtype)
-        return self._rows(lambda model, x: _quantiles(model, x, some), x)
+        each = lambda model, x, columns: _quantiles(model, x, columns, some)
+        return self._rows(each, x, columns)
 
     def log_density(self, x: Any, y: Any) -> np.ndarray:
         """The log predictive density of each target."""
-        self.model.likelihood.check(np.asarray(y))
-        return self._rows(_log_density, x, y)
+        check_targets(self.model.likelihood, y)
+        return self._rows(_log_density, x, *reversed(split(y)))
 
     def cdf(self, x: Any, y: Any) -> np.ndarray:
         """The probability that the target is at most y, at each row."""
+        y, columns = split(y)
         if targets := targets_of(self.model.likelihood):
-            _, y = self._columns(x, y)
-            return cdf(targets, *self.latent(x), y)
-        return self._rows(_cdf, x, y)
+            _, _, y = self._columns(x, columns, y)
+            return cdf(targets, *self._told(x, columns), y)
+        return self._rows(_cdf, x, columns, y)
 
     def sample_latent(self, key: PRNGKeyArray, x: Any, num: int = 1) -> np.ndarray:
         """Draws of the latent functions at all rows of x jointly, [num, ..., N].
@@ -96,30 +108,43 @@ class Predictor(eqx.Module):
         """
         return np.asarray(_joint_draws(self, key, self._inputs(x), num))
 
-    def sample(self, key: PRNGKeyArray, x: Any, num: int = 1) -> np.ndarray:
+    def sample(
+        self, key: PRNGKeyArray, x: Any, num: int = 1, columns: Any = None
+    ) -> np.ndarray:
         """Draws of the targets at all rows of x jointly, [num, N]."""
         key_f, key_y = jax.random.split(key)
-        f = _joint_draws(self, key_f, self._inputs(x), num)
-        return np.asarray(_targets(self, key_y, f))
+        x, columns = self._columns(x, columns)
+        f = _joint_draws(self, key_f, x, num)
+        return np.asarray(_targets(self, key_y, f, columns))
+
+    def _told(self, x: Any, columns: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The mean and the variance of f, with offsets, where f is all that has them."""
+        _, columns = self._columns(x, columns)
+        mean, var = self.latent(x)
+        return shifted(mean, columns), var
 
     def _rows(self, function: Callable[..., Any], x: Any, *others: Any) -> Any:
         """Applies a function of some rows to all of them, chunk by chunk."""
         columns, parts = self._columns(x, *others), []
         for chunk, size in chunks(columns, self._chunk_rows()):
-            part = function(self, *map(jax.device_put, chunk))
+            part = function(self, *jax.device_put(chunk))
             parts.append(jax.tree.map(lambda a, size=size: np.asarray(a)[:size], part))
         return jax.tree.map(lambda *parts: np.concatenate(parts), *parts)
 
-    def _columns(self, x: Any, *others: Any) -> tuple[np.ndarray, ...]:
-        x = self._inputs(x)
-        columns = (x, *(np.asarray(other) for other in others))
-        for column in columns[1:]:
-            if column.shape != x.shape[:1]:
+    def _columns(self, x: Any, columns: Any = None, *others: Any) -> tuple[Any, ...]:
+        """Inputs, the columns that come with targets, and targets, as arrays."""
+        x, likelihood = self._inputs(x), self.model.likelihood
+        columns = {name: as_array(each) for name, each in (columns or {}).items()}
+        check_columns(likelihood, columns, len(x))
+        targets = (*map(np.asarray, others),)
+        expected = (len(x), *(() if (of := likelihood.outputs) is None else (of,)))
+        for y in targets:
+            if y.shape != expected:
                 raise InputError(
-                    f"y has shape {list(column.shape)}; it should be one target for "
-                    f"each of the {len(x)} rows of x, [{len(x)}]"
+                    f"y has shape {list(y.shape)}; it should be one target for "
+                    f"each of the {len(x)} rows of x, {list(expected)}"
                 )
-        return columns
+        return (x, columns, *targets)
 
     def _inputs(self, x: Any) -> np.ndarray:
         x = np.asarray(x, self.weights.dtype)
@@ -203,39 +228,46 @@ def _by_row(predictor: Predictor, x: Array) -> tuple[Array, Array]:
     return jnp.moveaxis(mean, -1, 0), jnp.moveaxis(var, -1, 0)
 
 
-_latent = _jit_for_many_calls(_by_row)
+@_jit_for_many_calls
+def _latent(predictor: Predictor, x: Array, columns: Any) -> tuple[Array, Array]:
+    return _by_row(predictor, x)
 
 
 @_jit_for_many_calls
-def _moments(predictor: Predictor, x: Array) -> tuple[Array, Array]:
-    moments = jax.vmap(predictor.model.likelihood.moments)
-    return moments(*_by_row(predictor, x))
+def _moments(predictor: Predictor, x: Array, columns: Any) -> tuple[Array, Array]:
+    likelihood = predictor.model.likelihood
+    moments = by_row(likelihood, type(likelihood).moments)
+    return moments(*_by_row(predictor, x), columns)
 
 
 @_jit_for_many_calls
-def _probabilities(predictor: Predictor, x: Array) -> Array:
-    probabilities = jax.vmap(predictor.model.likelihood.probabilities)
-    return probabilities(*_by_row(predictor, x))
+def _probabilities(predictor: Predictor, x: Array, columns: Any) -> Array:
+    likelihood = predictor.model.likelihood
+    probabilities = by_row(likelihood, type(likelihood).probabilities)
+    return probabilities(*_by_row(predictor, x), columns)
 
 
 @_jit_for_many_calls
-def _quantiles(predictor: Predictor, x: Array, levels: Array) -> Array:
-    quantile = predictor.model.likelihood.quantile
-    at_levels = jax.vmap(quantile, in_axes=(None, None, 0))
-    each = lambda mean, var: at_levels(mean, var, levels)
-    return jax.vmap(each)(*_by_row(predictor, x))
+def _quantiles(predictor: Predictor, x: Array, columns: Any, levels: Array) -> Array:
+    def at_levels(own: Any, mean: Array, var: Array) -> Array:
+        return jax.vmap(own.quantile, in_axes=(None, None, 0))(mean, var, levels)
+
+    each = by_row(predictor.model.likelihood, at_levels)
+    return each(*_by_row(predictor, x), columns)
 
 
 @_jit_for_many_calls
-def _log_density(predictor: Predictor, x: Array, y: Array) -> Array:
-    log_density = jax.vmap(predictor.model.likelihood.log_predictive)
-    return log_density(*_by_row(predictor, x), y)
+def _log_density(predictor: Predictor, x: Array, columns: Any, y: Array) -> Array:
+    likelihood = predictor.model.likelihood
+    log_density = by_row(likelihood, type(likelihood).log_predictive)
+    return log_density(*_by_row(predictor, x), columns, y)
 
 
 @_jit_for_many_calls
-def _cdf(predictor: Predictor, x: Array, y: Array) -> Array:
-    cdf = jax.vmap(predictor.model.likelihood.predictive_cdf)
-    return cdf(*_by_row(predictor, x), y)
+def _cdf(predictor: Predictor, x: Array, columns: Any, y: Array) -> Array:
+    likelihood = predictor.model.likelihood
+    cdf = by_row(likelihood, type(likelihood).predictive_cdf)
+    return cdf(*_by_row(predictor, x), columns, y)
 
 
 @_jit_for_one_call
@@ -261,11 +293,16 @@ def _joint_draws(predictor: Predictor, key: Array, x: Any, num: int) -> Array:
 
 
 @_jit_for_one_call
-def _targets(predictor: Predictor, key: Array, f: Array) -> Array:
+def _targets(predictor: Predictor, key: Array, f: Array, columns: Any) -> Array:
     num, rows = f.shape[0], f.shape[-1]
     keys = jax.random.split(key, (num, rows))
-    each = jax.vmap(predictor.model.likelihood.sample, in_axes=(0, -1))
-    return jax.vmap(each)(keys, f)
+
+    def one(key: Array, f: Array, columns: Any) -> Array:
+        own, f = told(predictor.model.likelihood, f, columns)
+        return own.sample(key, f)
+
+    each = jax.vmap(one, in_axes=(0, -1, 0))
+    return jax.vmap(each, in_axes=(0, 0, None))(keys, f, columns)
 
 
 def chunk_rows(entries: int) -> int:
@@ -274,17 +311,17 @@ def chunk_rows(entries: int) -> int:
 
 
 def chunks(
-    columns: tuple[np.ndarray, ...], rows: int
-) -> Iterator[tuple[tuple[np.ndarray, ...], int]]:
+    columns: tuple[Any, ...], rows: int
+) -> Iterator[tuple[tuple[Any, ...], int]]:
     """Cuts columns into chunks of few different sizes, the last one padded."""
     total = len(columns[0])
     for start in range(0, total, rows):
-        chunk = tuple(column[start : start + rows] for column in columns)
+        chunk = jax.tree.map(lambda a, at=start: a[at : at + rows], columns)
         size = len(chunk[0])
         # Powers of two, so that tables of any length need few compilations.
         full = min(rows, max(16, 2 ** int(np.ceil(np.log2(size)))))
         # Padded with a row of the data: a likelihood may be infinite at 0.
-        yield tuple(_filled(column, full) for column in chunk), size
+        yield jax.tree.map(lambda a, full=full: _filled(a, full), chunk), size
 
 
 def _filled(column: np.ndarray, rows: int) -> np.ndarray:

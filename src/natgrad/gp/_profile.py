@@ -19,6 +19,7 @@ from natgrad.gp import _few_rows as few_rows
 from natgrad.gp._spacing import spacing
 from natgrad.gp._sparse import Projection, SparseGP, marginals, projected_elbo, work
 from natgrad.gp._steps import hyperparameter_gradient
+from natgrad.gp.likelihoods._rows import expected_log_probs
 from natgrad.train._constants import NONE, Constants
 from natgrad.train._profile import (
     NATURAL_TOLERANCE,
@@ -50,11 +51,10 @@ class RowSites(NamedTuple):
 def row_sites(model: SparseGP, rows: Projection, batch: Batch) -> RowSites:
     """The sites to which a natural step of size 1 would go."""
     mean, var = marginals(model.posterior, rows)
-    expected = jax.vmap(model.likelihood.expected_log_prob, in_axes=(-1, -1, 0))
-    weight = jnp.ones(len(batch.y)) if batch.weight is None else batch.weight
+    weight = jnp.ones(len(batch.x)) if batch.weight is None else batch.weight
 
     def total(mean: Array, var: Array) -> Array:
-        fit = expected(mean, var, jnp.asarray(batch.y))
+        fit = expected_log_probs(model.likelihood, mean, var, batch.y)
         return jnp.asarray(weight, fit.dtype) @ fit
 
     by_mean, by_var = jax.grad(total, argnums=(0, 1))(mean, var)
@@ -126,7 +126,7 @@ def profile_rule(rows: int, *, is_brief: bool = False, has_prior: bool = False) 
 
 def total_weight(batch: Batch) -> Any:
     """How much all rows count together."""
-    return len(batch.y) if batch.weight is None else batch.weight.sum()
+    return len(batch.x) if batch.weight is None else batch.weight.sum()
 
 
 def evaluate(

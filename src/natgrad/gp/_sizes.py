@@ -15,6 +15,7 @@ from natgrad.data._batches import padded
 from natgrad.errors import InputWarning
 from natgrad.gp._sparse import SparseGP
 from natgrad.gp.inducing import MOST, k_means
+from natgrad.gp.likelihoods._rows import expected_log_probs
 
 
 __all__ = ["ENOUGH", "choose_num_inducing", "unseen"]
@@ -33,12 +34,12 @@ def unseen(model: SparseGP, other: SparseGP, batch: Batch) -> Float[Array, ""]:
     It is what would be gained if the prior variance that they leave at each row, and
     that no data can take away, were zero.
     """
-    x, y = jnp.asarray(batch.x), jnp.asarray(batch.y)
+    x = jnp.asarray(batch.x)
     mean, var = model.marginals(x)
     known = jnp.maximum(var - jnp.broadcast_to(model.project(x).rest, var.shape), 0)
     rest = jnp.broadcast_to(jnp.maximum(other.project(x).rest, 0), var.shape)
-    expected = jax.vmap(model.likelihood.expected_log_prob, in_axes=(-1, -1, 0))
-    gain = expected(mean, known, y) - expected(mean, known + rest, y)
+    expected = lambda var: expected_log_probs(model.likelihood, mean, var, batch.y)
+    gain = expected(known) - expected(known + rest)
     if batch.weight is None:
         return gain.mean()
     weight = jnp.asarray(batch.weight, gain.dtype)
@@ -76,7 +77,7 @@ def choose_num_inducing(model: SparseGP, table: Batch, seed: int = 0) -> SparseG
     >>> len(coarse.inducing), len(finer.inducing)
     (2, 8)
     """
-    total = len(table.y)
+    total = len(table.x)
     some = np.random.default_rng(seed).permutation(total)[:SAMPLE]
     batch = padded(jax.tree.map(lambda column: column[some], table))
     best = model

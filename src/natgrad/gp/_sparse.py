@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from natgrad.data._batch import Batch
+from natgrad.data._batch import Batch, split
 from natgrad.errors import InputError
 from natgrad.families.gaussian import AbstractGaussian, Moments
 from natgrad.gp._interop import as_kernel
@@ -18,6 +18,7 @@ from natgrad.gp._parameters import as_floats
 from natgrad.gp._projection import factorized, inverse_factor, jittered, project
 from natgrad.gp.kernels import AbstractKernel, Separate
 from natgrad.gp.likelihoods import AbstractLikelihood
+from natgrad.gp.likelihoods._rows import expected_log_probs
 from natgrad.gp.means import AbstractMean, Zero
 from natgrad.linalg import Sqrt
 from natgrad.linalg._triangular import Vector, lower_apply
@@ -231,13 +232,14 @@ def projected_elbo(
     Inputs are projected once for all that is done with q at one set of hyperparameters.
     """
     mean, var = marginals(model.posterior, rows)
-    if jnp.shape(batch.y) != mean.shape[-1:]:
+    found, outputs = jnp.shape(split(batch.y)[0]), model.likelihood.outputs
+    expected = mean.shape[-1:] if outputs is None else (mean.shape[-1], outputs)
+    if found != expected:
         raise InputError(
-            f"y has shape {list(jnp.shape(batch.y))}; it should be one target for each "
-            f"of the {mean.shape[-1]} rows of x, [{mean.shape[-1]}]"
+            f"y has shape {list(found)}; it should be one target for each of the "
+            f"{mean.shape[-1]} rows of x, {list(expected)}"
         )
-    expected = jax.vmap(model.likelihood.expected_log_prob, in_axes=(-1, -1, 0))
-    fit = expected(mean, var, jnp.asarray(batch.y))
+    fit = expected_log_probs(model.likelihood, mean, var, batch.y)
     if batch.weight is None:
         total, number = fit.sum(), fit.size
     else:

@@ -103,7 +103,7 @@ def log_marginal_likelihood(of: Hyperparameters, batch: Batch) -> Float[Array, "
 
 def _scale(of: Hyperparameters, batch: Batch) -> Vector:
     """The root of the precision of each row's noise."""
-    count = jnp.ones(len(batch.y)) if batch.weight is None else batch.weight
+    count = jnp.ones(len(batch.x)) if batch.weight is None else batch.weight
     return jnp.exp(-of.likelihood.log_variance / 2) * jnp.sqrt(count)
 
 
@@ -222,7 +222,7 @@ def fit(
     >>> print(f"{fitted.params.likelihood.variance ** 0.5:.1f}")  # of the noise
     0.1
     """
-    batches, rule = Arrays(batch, len(batch.y)), _rule(has_prior)
+    batches, rule = Arrays(batch, len(batch.x)), _rule(has_prior)
     steps = options["steps"] = options.get("steps") or STEPS
     short = {"steps": min(LAP, steps), "checkpoint": None, "resume": False}
     if options.get("resume"):

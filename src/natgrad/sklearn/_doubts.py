@@ -6,7 +6,7 @@ import numpy as np
 
 from natgrad import gp
 from natgrad._registry import MANY
-from natgrad.data._batch import Batch
+from natgrad.data._batch import Batch, split
 from natgrad.gp import _baseline as baseline, _few_rows as few_rows
 from natgrad.sklearn._targets import is_own
 from natgrad.train._loop import CONVERGED
@@ -16,7 +16,7 @@ def reason_to_doubt(
     estimator: Any, elbo: float, rows: Batch, weight: np.ndarray
 ) -> str | None:
     """Why a fit of real targets may be worse than it says, if there is a reason."""
-    noise, y = estimator.model_.likelihood, np.asarray(rows.y)
+    noise, y = estimator.model_.likelihood, np.asarray(split(rows.y)[0])
     if is_own(noise):
         return baseline.worse(elbo, y, weight) if np.any(y != np.round(y)) else None
     if not isinstance(noise, few_rows.NOISY):

@@ -62,11 +62,11 @@ def trained(
 ) -> Fitted:
     """The best model found within the limits that the estimator sets."""
     began = time.monotonic()
-    is_small = is_exact(estimator, candidates[0], len(rows.y))
+    is_small = is_exact(estimator, candidates[0], len(rows.x))
     if is_small and len(candidates) == 1:
         starts = initial_kernels(estimator.kernel, estimator.x_scale_)
         return _exact(estimator, rows, candidates[0], starts, options)
-    runs, ended = _race(estimator, rows, candidates, seed, len(rows.y))
+    runs, ended = _race(estimator, rows, candidates, seed, len(rows.x))
     if ended is not None:
         return ended
     model = runs[-1].params
@@ -77,7 +77,7 @@ def trained(
         found = _exact(estimator, rows, candidates[0], start, options)
         if found.history[-1].objective >= runs[-1].history[-1].objective:
             return found
-    model = _grown(estimator, model, rows, seed, len(rows.y))
+    model = _grown(estimator, model, rows, seed, len(rows.x))
     minutes = minutes_left(estimator, began)
     return train(estimator, model, rows, seed, minutes=minutes, **options)
 
@@ -144,14 +144,14 @@ def train(
     """Trains a model on all rows at once where they are few, else on batches."""
     options = {"steps": _steps(estimator), "seed": seed, **options}
     options = _shown(estimator) | options
-    if isinstance(rows, Batch) and _is_whole(estimator, model, len(rows.y)):
+    if isinstance(rows, Batch) and _is_whole(estimator, model, len(rows.x)):
         if estimator.max_iter == "auto":
-            one = work(model, len(rows.y), len(model.inducing))
+            one = work(model, len(rows.x), len(model.inducing))
             options["steps"] = min(STEPS, math.ceil(WORK / one))
         rows = padded(rows)
         data, rule = (
-            Arrays(rows, len(rows.y)),
-            whole_rule(model, len(rows.y), has_prior=True),
+            Arrays(rows, len(rows.x)),
+            whole_rule(model, len(rows.x), has_prior=True),
         )
         return gp.fit(model, data, rule=rule, **options)
     size = _batch_size(estimator)
@@ -199,7 +199,7 @@ def _grown(
     """The model with as many inducing inputs as help, unless their number is given."""
     if estimator.n_inducing != "auto":
         return model
-    is_all = total == len(rows.y) and _is_whole(estimator, model, total)
+    is_all = total == len(rows.x) and _is_whole(estimator, model, total)
     larger = choose_num_inducing(model, rows, seed)
     usual = min(total // ROWS_EACH, MOST)
     if not is_all and len(larger.inducing) < usual:
@@ -217,7 +217,7 @@ def _race(
     `rows` are all of the table, or a sample of its `total` rows.
     """
     is_auto = estimator.n_inducing == "auto"
-    first = FIRST if len(rows.y) >= MANY else FEWEST
+    first = FIRST if len(rows.x) >= MANY else FEWEST
     size = first if is_auto else estimator.n_inducing
     kernel = initial_kernels(estimator.kernel, estimator.x_scale_)[0]
     with warnings.catch_warnings():
@@ -230,17 +230,17 @@ def _race(
             for each in candidates
         ]
     left = [Fitted(model, History()) for model in models]
-    is_decided = not is_auto or len(models[0].inducing) < size or size >= len(rows.y)
+    is_decided = not is_auto or len(models[0].inducing) < size or size >= len(rows.x)
     # With so few rows for each lengthscale the race would overfit its rows.
     is_decided |= ROWS_EACH * rows.x.shape[1] > RACED and total > RACED
     if len(models) == 1 and is_decided:
         return left, None
-    chosen = np.sort(np.random.default_rng(seed).permutation(len(rows.y))[:RACED])
+    chosen = np.sort(np.random.default_rng(seed).permutation(len(rows.x))[:RACED])
     some = padded(jax.tree.map(lambda column: column[chosen], rows))
-    data, rule = Arrays(some, len(some.y)), profile_rule(len(some.y), is_brief=True)
+    data, rule = Arrays(some, len(some.x)), profile_rule(len(some.x), is_brief=True)
     if len(left) == 1:
         # The program of the whole run, which may have as many inducing inputs.
-        rule = whole_rule(left[0].params, len(some.y), has_prior=True)
+        rule = whole_rule(left[0].params, len(some.x), has_prior=True)
     minutes = estimator.minutes and estimator.minutes / PART / len(left)
     steps = min(LAP, _steps(estimator))
     for place, each in enumerate(left):

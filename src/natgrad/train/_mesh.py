@@ -73,7 +73,7 @@ class Across(NamedTuple):
         weight = batch.weight
         if weight is None:
             dtype = np.result_type(batch.x.dtype, np.float32)
-            ones = jnp.full(len(batch.y), self.number, dtype)
+            ones = jnp.full(len(batch.x), self.number, dtype)
             return batch._replace(weight=ones), self
         return batch._replace(weight=self.number * weight), Across(self.number, True)
 
@@ -262,7 +262,7 @@ def unlike_parts(loss: Any, params: Any, batches: Any) -> str | None:
     if not half:
         return None
     if isinstance(batch, Batch) and batch.weight is not None:
-        uneven = np.where(np.arange(len(batch.y)) < half, 1, 3)
+        uneven = np.where(np.arange(len(batch.x)) < half, 1, 3)
         batch = batch._replace(weight=np.asarray(batch.weight) * uneven)
     cut = lambda begin, end: jax.tree.map(lambda leaf: leaf[begin:end], batch)
     halves = [Across(2).part(cut(0, half))[0], Across(2).part(cut(half, 2 * half))[0]]

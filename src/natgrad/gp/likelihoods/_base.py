@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Callable
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -32,6 +33,12 @@ class AbstractLikelihood(eqx.Module):
     takes a vector, independent under q.
     """
 
+    columns: ClassVar[tuple[str, ...]] = ()
+    """Numbers that may come with a target: fields that are None until a row has one."""
+
+    has_exposure: ClassVar[bool] = False
+    """Whether y is proportional to exp(f), so that an exposure multiplies it."""
+
     @property
     def latents(self) -> int | None:
         """The number of latent functions; None if f is a scalar."""
@@ -46,6 +53,19 @@ class AbstractLikelihood(eqx.Module):
     def how(self) -> str:
         """How `expected_log_prob` is computed."""
         return "closed form"
+
+    @property
+    def outputs(self) -> int | None:
+        """How many numbers a target has; None if it is a scalar."""
+        return None
+
+    def given(self, **columns: Any) -> Any:
+        """The likelihood of a row with which these numbers come."""
+        if not columns:
+            return self
+        fields = lambda tree: [getattr(tree, name) for name in columns]
+        is_leaf = lambda leaf: leaf is None
+        return eqx.tree_at(fields, self, [*columns.values()], is_leaf=is_leaf)
 
     @abc.abstractmethod
     def log_prob(self, f: Latent, y: Target) -> Scalar:
@@ -212,12 +232,12 @@ def log_sum_exp(values: Float[Array, " K"]) -> Scalar:
     return shift + jnp.log(jnp.where(is_held & (total < least), least, total))
 
 
-def require(good: np.ndarray, y: np.ndarray, rule: str) -> None:
+def require(good: np.ndarray, y: np.ndarray, rule: str, what: str = "targets") -> None:
     """Raises an InputError that says how many targets break a rule, and which first."""
     bad = np.flatnonzero(~np.asarray(good))
     if bad.size:
         raise InputError(
-            f"{rule}; {bad.size} of {np.size(y)} targets are not, "
+            f"{rule}; {bad.size} of {np.size(y)} {what} are not, "
             f"the first in row {bad[0]}: {np.ravel(y)[bad[0]]}"
         )
 

@@ -41,44 +41,65 @@ def normal_log_prob(square: Numbers, log_variance: Numbers) -> Numbers:
 class Gaussian(AbstractLikelihood):
     """y ~ N(f, σ²): real targets with constant noise.
 
+    The column `noise_sd` is noise that is known of a row: y ~ N(f, σ² + noise_sd²).
+
     >>> noise = gp.likelihoods.Gaussian(0.25)
     >>> mean, variance = noise.moments(jnp.array(1.0), jnp.array(0.5))
     >>> print(f"{mean:.2f} {variance:.2f}")
     1.00 0.75
     """
 
+    columns = ("noise_sd",)
     log_variance: Scalar
+    noise_sd: Numbers | None
 
     def __init__(self, variance: Any = 1.0):
         self.log_variance = as_logs("variance", variance)
+        self.noise_sd = None
 
     @property
     def variance(self) -> Scalar:
         """σ², the variance of the noise."""
         return jnp.exp(self.log_variance)
 
+    @property
+    def total(self) -> Scalar:
+        """The variance of the noise of a row, with what is known of it."""
+        known = self.noise_sd
+        return self.variance if known is None else self.variance + known**2
+
+    def _log_total(self) -> Scalar:
+        return self.log_variance if self.noise_sd is None else jnp.log(self.total)
+
     def log_prob(self, f: Scalar, y: Target) -> Scalar:
-        return normal_log_prob((y.astype(f.dtype) - f) ** 2, self.log_variance)
+        return normal_log_prob((y.astype(f.dtype) - f) ** 2, self._log_total())
 
     def expected_log_prob(self, mean: Scalar, var: Scalar, y: Target) -> Scalar:
         square = (y.astype(mean.dtype) - mean) ** 2 + var
-        return normal_log_prob(square, self.log_variance)
+        return normal_log_prob(square, self._log_total())
 
     def log_predictive(self, mean: Scalar, var: Scalar, y: Target) -> Scalar:
         square = (y.astype(mean.dtype) - mean) ** 2
-        return normal_log_prob(square, jnp.log(var + self.variance))
+        return normal_log_prob(square, jnp.log(var + self.total))
 
     def moments(self, mean: Scalar, var: Scalar) -> tuple[Scalar, Scalar]:
-        return mean, var + self.variance
+        return mean, var + self.total
 
     def quantile(self, mean: Scalar, var: Scalar, level: Scalar) -> Scalar:
-        return mean + jnp.sqrt(var + self.variance) * ndtri(level)
+        return mean + jnp.sqrt(var + self.total) * ndtri(level)
 
     def predictive_cdf(self, mean: Scalar, var: Scalar, y: Target) -> Scalar:
-        return ndtr((y.astype(mean.dtype) - mean) / jnp.sqrt(var + self.variance))
+        return ndtr((y.astype(mean.dtype) - mean) / jnp.sqrt(var + self.total))
 
     def sample(self, key: PRNGKeyArray, f: Scalar) -> Scalar:
-        return f + jnp.sqrt(self.variance) * jax.random.normal(key, (), f.dtype)
+        return f + jnp.sqrt(self.total) * jax.random.normal(key, (), f.dtype)
+
+    def check(self, y: np.ndarray) -> None:
+        super().check(y)
+        if self.noise_sd is not None:
+            known = np.asarray(self.noise_sd)
+            is_good = np.isfinite(known) & (known >= 0)
+            require(is_good, known, "noise_sd should be finite, 0 or more", "numbers")
 
 
 class HeteroskedasticGaussian(AbstractLikelihood):
@@ -224,6 +245,7 @@ class Gamma(AbstractQuadrature):
     """
 
     support = "positive"
+    has_exposure = True
     log_shape: Scalar
 
     def __init__(self, shape: Any = 1.0, *, nodes: int = 20):

@@ -214,6 +214,7 @@ class Poisson(AbstractQuadrature):
     """
 
     support = "count"
+    has_exposure = True
 
     @property
     def how(self) -> str:
@@ -256,6 +257,7 @@ class NegativeBinomial(AbstractQuadrature):
     """
 
     support = "count"
+    has_exposure = True
     log_dispersion: Scalar
 
     def __init__(self, dispersion: Any = 1.0, *, nodes: int = 20):

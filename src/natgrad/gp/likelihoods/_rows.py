@@ -1,0 +1,115 @@
+"""Rows of targets, each of one number or of several: an exposure, trials, bounds.
+
+Targets are an array, or a dictionary of columns: "y" and what comes with it. `offset`
+is added to f, of any likelihood. An `exposure` is an offset of its logarithm, for
+likelihoods where y is proportional to exp(f). All others are fields of the likelihood,
+which are None until a row sets them.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from natgrad.data._batch import Columns, split
+from natgrad.errors import InputError
+from natgrad.gp.likelihoods._base import AbstractLikelihood, require
+
+
+def told(
+    likelihood: AbstractLikelihood, f: Array, columns: Columns
+) -> tuple[Any, Array]:
+    """The likelihood of one row, and its f (or mean of f), told what comes with it.
+
+    An offset is added to f, or to the first of several.
+    """
+    columns = {name: jnp.asarray(each, f.dtype) for name, each in columns.items()}
+    offset = columns.pop("offset", None)
+    exposure = columns.pop("exposure", None)
+    for shift in (offset, None if exposure is None else jnp.log(exposure)):
+        if shift is not None:
+            f = f.at[0].add(shift) if f.ndim else f + shift
+    return likelihood.given(**columns), f
+
+
+def shifted(f: np.ndarray, columns: Columns) -> np.ndarray:
+    """f of all rows, or of the first latent function, with offset and exposure."""
+    offset = np.zeros(len(f)) + columns.get("offset", 0)
+    offset += np.log(columns.get("exposure", 1))
+    f = f.copy()
+    f.reshape(len(f), -1)[:, 0] += offset
+    return f
+
+
+def by_row(
+    likelihood: AbstractLikelihood, method: Callable[..., Any], axis: int = 0
+) -> Callable[..., Any]:
+    """A method of one row as a function of many: of means, variances, columns, others.
+
+    `axis` is the one of the rows in the means and variances.
+    """
+
+    def each(mean: Array, var: Array, columns: Columns, *others: Array) -> Any:
+        own, mean = told(likelihood, mean, columns)
+        return method(own, mean, var, *others)
+
+    def all_rows(mean: Array, var: Array, columns: Columns, *others: Array) -> Any:
+        axes = (axis, axis, *(0 for _ in (columns, *others)))
+        return jax.vmap(each, axes)(mean, var, columns, *others)
+
+    return all_rows
+
+
+def expected_log_probs(
+    likelihood: AbstractLikelihood, mean: Array, var: Array, y: Any
+) -> Float[Array, " B"]:
+    """E[log p(y | f)] of each row; the rows of f are its last axis."""
+    y, columns = split(jax.tree.map(jnp.asarray, y))
+    method = type(likelihood).expected_log_prob
+    return by_row(likelihood, method, -1)(mean, var, columns, y)
+
+
+def log_predictives(
+    likelihood: AbstractLikelihood, mean: Array, var: Array, y: Any
+) -> Float[Array, " B"]:
+    """log E[p(y | f)] of each row; the rows of f are its last axis."""
+    y, columns = split(jax.tree.map(jnp.asarray, y))
+    method = type(likelihood).log_predictive
+    return by_row(likelihood, method, -1)(mean, var, columns, y)
+
+
+def check(likelihood: AbstractLikelihood, y: Any) -> None:
+    """Raises an `InputError` if the likelihood does not allow a target or a column."""
+    y, columns = split(jax.tree.map(np.asarray, y))
+    check_columns(likelihood, columns, len(y))
+    columns = {name: columns[name] for name in likelihood.columns if name in columns}
+    likelihood.given(**columns).check(y)
+
+
+def check_columns(likelihood: AbstractLikelihood, columns: Columns, rows: int) -> None:
+    """Raises an `InputError` unless the likelihood takes these columns."""
+    known = ("offset", *(("exposure",) if likelihood.has_exposure else ()))
+    known = (*likelihood.columns, *known)
+    for name, column in columns.items():
+        if name not in known:
+            raise InputError(
+                f"{type(likelihood).__name__} takes no column {name!r} with its "
+                f"targets; it takes {', '.join(map(repr, known))}"
+            )
+        if np.shape(column) != (rows,):
+            raise InputError(
+                f"the column {name!r} has shape {list(np.shape(column))}; it should be "
+                f"one number for each of the {rows} targets"
+            )
+    if "offset" in columns:
+        offset = np.asarray(columns["offset"])
+        require(np.isfinite(offset), offset, "offsets should be finite", "offsets")
+    if "exposure" in columns:
+        exposure = np.asarray(columns["exposure"])
+        is_good = np.isfinite(exposure) & (exposure > 0)
+        require(
+            is_good, exposure, "exposures should be finite and above 0", "exposures"
+        )
