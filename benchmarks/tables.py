@@ -149,11 +149,14 @@ LIKELIHOODS = {
 }
 
 
-def natgrad(data: Any, kind: str, seed: int, _: float) -> dict[str, Any]:
+def natgrad(
+    data: Any, kind: str, seed: int, _: float, kernel: Any = "matern52"
+) -> dict[str, Any]:
     """The estimator of the kind, with nothing set but the likelihood."""
     from natgrad import sklearn as estimators
 
     options: dict[str, Any] = {"random_state": seed, "verbose": False}
+    options["kernel"] = kernel
     estimator: Any
     if kind == "ordinal":
         estimator = estimators.GPOrdinal(**options)

@@ -4,9 +4,10 @@
     python experiments/calibration.py --sets 1000 Poisson
 
 Data sets are drawn from the prior: f at 60 uniform inputs and at 5 new ones, and y from
-the likelihood. A sparse Gaussian process with the true hyperparameters and 30 inducing
-inputs is fitted to each by guarded natural steps, and the new values of f are compared
-with the central bands of q(f). Results go to results/calibration.csv and .md.
+the likelihood, some with an exposure, trials or bounds. A sparse Gaussian process with
+the true hyperparameters and 30 inducing inputs is fitted to each by guarded natural
+steps, and the new values of f are compared with the central bands of q(f). Results go
+to results/calibration.csv and .md.
 
 Exact inference covers by definition. What is left is the error of the best Gaussian
 q, independent between latent functions, and of the draws: their standard errors count
@@ -16,6 +17,7 @@ data sets, as the points of one are correlated.
 import argparse
 import csv
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -29,8 +31,10 @@ from jax import lax
 
 import natgrad
 from natgrad.data import Batch
+from natgrad.data._batch import split
 from natgrad.gp import SparseGP, kernels, likelihoods, means
 from natgrad.gp._sparse import projected_elbo
+from natgrad.gp.likelihoods._rows import told
 from natgrad.linalg._triangular import eye_like
 
 
@@ -49,6 +53,9 @@ class Problem(NamedTuple):
     mean: means.AbstractMean = means.Zero()
     limit: float = 0.025
     steps: int = 30
+    # What comes with targets: drawn before them, as trials are, or made of them.
+    columns: Callable[[Any], dict[str, Any]] = lambda key: {}
+    bounds: Callable[[Any, Any], dict[str, Any]] = lambda key, y: {}
 
 
 def problems() -> dict[str, Problem]:
@@ -69,7 +76,63 @@ def problems() -> dict[str, Problem]:
         ),
         "robust-max": Problem(one, likelihoods.RobustMax(3), steps=300),
         "softmax": Problem(one, likelihoods.Softmax(3), steps=40),
+        "known noise": Problem(
+            one,
+            likelihoods.Gaussian(0.02),
+            limit=0.015,
+            steps=3,
+            columns=lambda key: {"noise_sd": uniform(key, 0.0, 1.0)},
+        ),
+        "binomial": Problem(
+            one,
+            likelihoods.Binomial(),
+            columns=lambda key: {"trials": jnp.floor(uniform(key, 1.0, 21.0))},
+        ),
+        "Weibull": Problem(one, likelihoods.Weibull(1.5), columns=exposures),
+        "zero-inflated Poisson": Problem(
+            one, likelihoods.ZeroInflatedPoisson(0.3), columns=exposures
+        ),
+        "zero-inflated negative binomial": Problem(
+            one, likelihoods.ZeroInflatedNegativeBinomial(0.5, 0.3), columns=exposures
+        ),
+        "censored Gaussian": Problem(
+            one, likelihoods.Censored(likelihoods.Gaussian(0.1)), bounds=in_range
+        ),
+        "censored Weibull": Problem(
+            one, likelihoods.Censored(likelihoods.Weibull(1.5)), bounds=still_running
+        ),
     }
+
+
+# Columns
+
+
+def uniform(key: Any, low: float, high: float) -> Any:
+    return jax.random.uniform(key, (ROWS,), minval=low, maxval=high)
+
+
+def exposures(key: Any) -> dict[str, Any]:
+    return {"exposure": uniform(key, 0.2, 2.0)}
+
+
+def in_range(key: Any, y: Any) -> dict[str, Any]:
+    """An instrument that reads from −0.5 to 0.5, and some readings to a half only."""
+    is_rough = jax.random.bernoulli(key, 0.2, (ROWS,))
+    cell = jnp.floor(2 * y) / 2
+    lower, upper = jnp.where(is_rough, cell, y), jnp.where(is_rough, cell + 0.5, y)
+    lower, upper = jnp.where(y > 0.5, 0.5, lower), jnp.where(y > 0.5, jnp.inf, upper)
+    low = y < -0.5
+    return {
+        "lower": jnp.where(low, -jnp.inf, lower),
+        "upper": jnp.where(low, -0.5, upper),
+    }
+
+
+def still_running(key: Any, y: Any) -> dict[str, Any]:
+    """Times until an event, of which some are cut off before it."""
+    end = uniform(key, 0.2, 3.0)
+    is_cut = y > end
+    return {"lower": jnp.where(is_cut, end, y), "upper": jnp.where(is_cut, jnp.inf, y)}
 
 
 # Data
@@ -98,8 +161,18 @@ def draw(problem: Problem, key: Any) -> Draw:
     f = (root @ noise[..., None])[..., 0]
     f = f + jnp.broadcast_to(problem.mean(both), f.shape)
     keys = jax.random.split(key_y, ROWS)
-    y = jax.vmap(problem.likelihood.sample, in_axes=(0, -1))(keys, f[..., :ROWS])
-    return Draw(Batch(x, y), new, f[..., ROWS:])
+    # Keys of their own, so that targets without columns are drawn as before. Those
+    # folded in with 0 to 3 would be the four above.
+    columns = problem.columns(jax.random.fold_in(key, 4))
+
+    def sample(key: Any, f: Any, columns: Any) -> Any:
+        own, f = told(problem.likelihood, f, columns)
+        return own.sample(key, f)
+
+    y = jax.vmap(sample, in_axes=(0, -1, 0))(keys, f[..., :ROWS], columns)
+    columns |= problem.bounds(jax.random.fold_in(key, 5), y)
+    targets = {"y": y, **columns} if columns else y
+    return Draw(Batch(x, targets), new, f[..., ROWS:])
 
 
 # Fit
@@ -156,12 +229,17 @@ def reweighted(problem: Problem, sets: int, seed: int = 0, draws: int = 4000) ->
     def report(key: Any) -> tuple[Any, Any]:
         batch, new, _ = draw(problem, key)
         model, _ = fitted(problem, batch)
-        q, log_prob = model.posterior, problem.likelihood.log_prob
+        q, (y, columns) = model.posterior, split(batch.y)
         key_v, key_f, key_new = jax.random.split(key, 3)
         v = q.sample(key_v, (draws,))
         f = latents(model.project(batch.x), v, key_f)
-        each = jax.vmap(log_prob, in_axes=(-1, 0))
-        log_weight = jax.vmap(lambda f: each(f, batch.y).sum())(f)
+
+        def log_prob(f: Any, y: Any, columns: Any) -> Any:
+            own, f = told(problem.likelihood, f, columns)
+            return own.log_prob(f, y)
+
+        each = jax.vmap(log_prob, in_axes=(-1, 0, 0))
+        log_weight = jax.vmap(lambda f: each(f, y, columns).sum())(f)
         log_ratio = -(v**2).sum(-1) / 2 - q.log_prob(v)
         log_weight += log_ratio.reshape((draws, -1)).sum(1)
         weight = jax.nn.softmax(log_weight)

@@ -186,7 +186,7 @@ MUTATIONS = (
         "closed_forms and Negative",
     ),
     Mutation(
-        "gp/likelihoods/_continuous.py",
+        "gp/likelihoods/_positive.py",
         "return jax.random.gamma(key, shape, (), f.dtype) / shape * jnp.exp(f)",
         "return jax.random.gamma(key, shape, (), f.dtype) * jnp.exp(f)",
         "draws of positive targets have another mean unless the shape is 1",

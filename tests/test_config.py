@@ -21,6 +21,7 @@ fields = strategies.fixed_dictionaries(
             tuple
         ),
         "nulls": strategies.sampled_from(config.NULLS),
+        "date_periods": strategies.permutations([*config.PERIODS]).map(tuple),
         "sha256": strategies.none() | text,
         "likelihood": strategies.sampled_from(("auto", *LIKELIHOODS)),
         "kernel": strategies.sampled_from((*KERNELS,)),

@@ -41,6 +41,14 @@ SECTIONS = {
         "wrong_labels",
         "misread_digits",
     ],
+    "Targets of several numbers": [
+        "claims",
+        "school_scores",
+        "doctor_visits",
+        "survival",
+        "below_the_limit",
+        "sea_months",
+    ],
     "Large and growing tables": ["flight_delays", "later_rows"],
     "How it works": ["contours", "naval_bounds"],
 }
@@ -51,7 +59,8 @@ Each page of the gallery answers one question about real data, with a picture, t
 numbers and the whole script. You can copy a script and change it to fit your own
 data. You need `pip install "natgrad[cli]" pandas`. The data sets come with natgrad or
 scikit-learn, or you download one with `natgrad datasets NAME --fetch`. The script
-`examples/scale/flights.py` makes the flights.
+`examples/scale/flights.py` makes the flights. `natgrad.datasets.tables()` names the
+packages that have the tables of targets of several numbers.
 """
 TOLERANCE = 0.02
 LARGE = 75_000  # bytes, above which a picture gets fewer colours

@@ -11,12 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from natgrad._printable import naming
-from natgrad._registry import KERNELS, LIKELIHOODS
+from natgrad._registry import COLUMNS, KERNELS, LIKELIHOODS
 from natgrad.errors import InputError
 
 
-NULLS = ("error", "drop", "mean")
+NULLS = ("error", "drop", "mean", "indicator")
 """What may be done about nulls."""
+
+FILLED = ("mean", "indicator")
+"""Those that put a number in the place of a null."""
+
+PERIODS = {"day": 1.0, "week": 7.0, "year": 365.2425}
+"""The periods of dates that may be inputs, in days."""
 
 NUMBERS = ("num_inducing", "steps", "batch_size")
 """Whole numbers that may be "auto"."""
@@ -26,7 +32,8 @@ NUMBERS = ("num_inducing", "steps", "batch_size")
 class Run:
     """What was trained on what, and how; `sha256` is that of the file of data.
 
-    `inputs` are by default all columns but the target. "auto" means what it does for
+    `inputs` are by default all columns but the target and `columns`, which come with
+    the target: "exposure=years", "trials=n". "auto" means what it does for
     the estimators; natgrad also guesses the `likelihood` from the target, and on disk a
     batch has 1024 rows. A data set on disk is read in `shards`, equally many for each
     process; `sha256` is then that of its index.
@@ -35,7 +42,9 @@ class Run:
     data: str
     target: str
     inputs: tuple[str, ...] | None = None
-    nulls: str = "error"
+    columns: tuple[str, ...] | None = None
+    nulls: str = "indicator"
+    date_periods: tuple[str, ...] = ()
     sha256: str | None = None
     likelihood: str = "auto"
     kernel: str = "matern52"
@@ -50,6 +59,8 @@ class Run:
         _check_choice("likelihood", self.likelihood, ("auto", *LIKELIHOODS))
         _check_choice("kernel", self.kernel, KERNELS)
         _check_choice("nulls", self.nulls, NULLS)
+        for period in self.date_periods:
+            _check_choice("date_periods", period, PERIODS)
         for name in NUMBERS:
             value = getattr(self, name)
             if isinstance(value, str) and value != "auto":
@@ -67,10 +78,23 @@ class Run:
             raise InputError(
                 f"the target {self.target!r} is among the inputs; it should not be"
             )
+        for name, column in self.told.items():
+            _check_choice("a column with the target", name, COLUMNS)
+            if not column or column in (self.target, *inputs):
+                raise InputError(
+                    f"{name}={column} should name a column besides the target and the "
+                    "inputs"
+                )
+
+    @property
+    def told(self) -> dict[str, str]:
+        """The columns that come with the target, by what they are."""
+        pairs = [each.partition("=") for each in self.columns or ()]
+        return {name.strip(): column.strip() for name, _, column in pairs}
 
 
 SECTIONS = {
-    "data": ("data", "target", "inputs", "nulls", "sha256"),
+    "data": ("data", "target", "inputs", "columns", "nulls", "date_periods", "sha256"),
     "model": ("likelihood", "kernel", "num_inducing"),
     "training": ("steps", "minutes", "batch_size", "shards", "seed"),
 }
@@ -78,6 +102,8 @@ SECTIONS = {
 
 _KINDS = {
     "inputs": "a list of names of columns",
+    "columns": 'a list such as ["exposure=years"]',
+    "date_periods": f"a list of {', '.join(PERIODS)}",
     "minutes": "a number",
     **dict.fromkeys(NUMBERS, '"auto" or a whole number'),
     **dict.fromkeys(("shards", "seed"), "a whole number"),

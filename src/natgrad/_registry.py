@@ -17,6 +17,21 @@ MAX_COUNT = 10_000
 MANY = 256
 """With fewer rows "auto" assumes Gaussian noise; with more it compares noises."""
 
+COLUMNS = {
+    "exposure": "what a count or a positive target is proportional to",
+    "offset": "added to the latent function",
+    "trials": "how many trials the successes are of",
+    "noise_sd": "known noise of a target",
+    "event": "1 where the target was observed, 0 where it is larger",
+    "lower": "lower bound of a target",
+    "upper": "upper bound of a target",
+    "weight": "how much a row counts",
+}
+"""What columns may come with a target."""
+
+BOUNDS = ("event", "lower", "upper")
+"""Those that are known only with the target."""
+
 ESTIMATORS = {
     "regression": "GPRegressor",
     "classification": "GPClassifier",
@@ -57,10 +72,17 @@ _TABLE = (
     Likelihood("heteroskedastic", "HeteroskedasticGaussian", "real", "identity", "real",
                "with noise that depends on the inputs", 2),
     Likelihood("gamma", "Gamma", "positive", "log", "", "positive numbers"),
+    Likelihood("weibull", "Weibull", "positive", "log", "", "times until an event"),
     Likelihood("beta", "Beta", "unit", "logit", "", "shares", 1, (10.0,)),
     Likelihood("poisson", "Poisson", "count", "log", "count", "counts"),
     Likelihood("negative-binomial", "NegativeBinomial", "count", "log", "overdispersed",
                "counts with a variance above their mean"),
+    Likelihood("zero-inflated-poisson", "ZeroInflatedPoisson", "count", "log", "",
+               "counts with more zeros"),
+    Likelihood("zero-inflated-negative-binomial", "ZeroInflatedNegativeBinomial",
+               "count", "log", "", "counts with more zeros and more variance"),
+    Likelihood("binomial", "Binomial", "successes", "probit", "",
+               "successes of some trials"),
     Likelihood("bernoulli", "Bernoulli", "classes", "probit", "binary", "two classes"),
     Likelihood("softmax", "Softmax", "classes", "softmax", "nominal", "classes", None),
     Likelihood("robust-max", "RobustMax", "classes", "largest", "",

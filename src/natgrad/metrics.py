@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from natgrad.data._schema import EncodedRows
 from natgrad.errors import InputError
 
 
@@ -111,7 +112,8 @@ def unwrapped(estimator: Any, X: Any) -> tuple[Any, Any]:
             f"the estimator is a {type(estimator).__name__} without a model; it should "
             "be one of natgrad.sklearn that has been fitted, or a pipeline with one"
         )
-    return estimator, X if X is None or hasattr(X, "columns") else np.asarray(X)
+    is_table = X is None or hasattr(X, "columns") or isinstance(X, EncodedRows)
+    return estimator, X if is_table else np.asarray(X)
 
 
 def is_classifier(estimator: Any) -> bool:

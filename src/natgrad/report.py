@@ -233,7 +233,7 @@ def _pictures(estimator: Any, X: Any, y: Any) -> str:
 
 def _applicable(estimator: Any) -> list[str]:
     """The pictures that apply to an estimator."""
-    width, has_classes = estimator.n_features_in_, is_classifier(estimator)
+    width, has_classes = len(summary.feature_names(estimator)), is_classifier(estimator)
     # Without an order of the classes, normal scores mean nothing.
     has_order = not has_classes or support_of(estimator) == "count"
     applies = {

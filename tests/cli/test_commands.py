@@ -71,10 +71,15 @@ def test_a_model_is_evaluated_described_and_drawn(folder, used):
     assert found["rows"] == 150 and found["r2"] > 0.7 and found["coverage_90"] > 0.8
     assert re.search(r"^r2 +0\.\d+$", used["evaluate"].out, re.MULTILINE)
     described = used["info --json"].json
-    assert described["inputs"][1] == {"name": "town", "values": ["Bath", "Ely", "Rye"]}
+    assert described["inputs"][1] == {
+        "name": "town",
+        "kind": "category",
+        "encoding": "3 categories, a column each: Bath, Ely, Rye",
+        "values": ["Bath", "Ely", "Rye"],
+    }
     assert described["num_inducing"] == 20 and not described["is_resumable"]
     assert {"size", "town=Rye"} <= described["lengthscales"].keys()
-    assert "town (Bath, Ely, Rye)" in used["info"].out
+    assert re.search("town +3 categories, a column each: Bath, Ely", used["info"].out)
     drawn = {path.name for path in (folder / "pictures").iterdir()}
     assert {"predicted.png", "calibration.png", "relevance.png"} <= drawn
     for picture in [*(folder / "pictures").iterdir(), folder / "pictures.png"]:
@@ -95,15 +100,21 @@ def test_the_machine_is_examined(used):
 
 
 @pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("unknown category", "column 'town' has the value 'York', which was not among"),
+        ("null", "column 'size' has nulls, and the training rows had none"),
+    ],
+)
+def test_what_was_not_in_the_training_rows_is_warned_of(used, name, message):
+    assert used[name].code == 0
+    assert f"warning: {message}" in used[name].err
+
+
+@pytest.mark.parametrize(
     ("name", "code", "message"),
     [
         ("missing column", 1, "sizeless.csv: the table has no column 'size'; it has"),
-        (
-            "unknown category",
-            1,
-            "york.csv: column 'town' has the value 'York' in row 7",
-        ),
-        ("null", 1, "hole.csv: column 'size' has 1 null, the first in row 3"),
         ("corrupt", 1, "cut.parquet cannot be read"),
         ("no file", 1, "nowhere.csv does not exist"),
         ("no model", 1, "nowhere does not exist; it should be what train --out made"),

@@ -8,8 +8,9 @@ from natgrad import _config as config, _container as container, sklearn
 from natgrad._cli import training
 from natgrad._cli.folder import CHECKPOINT, MODEL, RUN
 from natgrad._config import Run
+from natgrad.data._encoding import Category, Number
 from natgrad.data._prepare import Prepared, prepare
-from natgrad.data._tables import Category, Number, Schema
+from natgrad.data._schema import Schema
 from natgrad.errors import CheckpointError, FitError, InputError, Terminated
 from natgrad.sklearn import GPRegressor, _files as files, _prepared
 
@@ -30,7 +31,7 @@ def test_a_table_is_refused_before_the_first_step_if_its_model_could_not_be_save
 ):
     (tmp_path / "wide.csv").write_text(wide(2, 15_000))
     run, out = Run(str(tmp_path / "wide.csv"), "y"), tmp_path / "out"
-    message = "could not be saved: its columns and classes take 6,.* leave some out"
+    message = "could not be saved: its columns and classes take 3,.* leave some out"
     with pytest.raises(InputError, match=message):
         training.train(run, out, False, False, False)
     assert not out.exists()

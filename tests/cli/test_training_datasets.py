@@ -55,7 +55,7 @@ def said(folder, batch):
 @pytest.mark.parametrize(
     ("name", "code", "message"),
     [
-        ("null", 1, "0.parquet, row group 0: column 'size' has 1 null"),
+        ("null", 0, "filled in nulls, and added an indicator of them, in size; --nu"),
         ("train", 0, "dropped 1 of 600 rows: they have a null"),
         ("again", 0, "prices has a model, and its run has ended"),
         ("longer", 1, "prices has a run with steps 40, and not 50"),
@@ -83,6 +83,6 @@ def test_the_schema_goes_with_the_model(said, folder):
     shutil.copy(folder / "prices" / "model.natgrad", folder / "alone.natgrad")
     from natgrad import gp
 
-    schema = gp.read_metadata(folder / "alone.natgrad")["user"]["schema"]
+    schema = gp.read_metadata(folder / "alone.natgrad")["fitted"]["schema_"]
     kinds = {column["name"]: column["kind"] for column in schema["columns"]}
     assert kinds == {"size": "number", "town": "category", "sold": "category"}

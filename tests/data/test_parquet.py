@@ -16,8 +16,9 @@ from natgrad import gp
 from natgrad.data import Arrays, Batch, Batches, Parquet
 from natgrad.data._batches import Sample
 from natgrad.data._dataset import ParquetDataset
+from natgrad.data._encoding import Category, Number
 from natgrad.data._parquet import noise
-from natgrad.data._tables import Category, Number, Schema
+from natgrad.data._schema import Schema
 from natgrad.errors import CheckpointError, InputError, InputWarning
 
 

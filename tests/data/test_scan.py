@@ -9,7 +9,7 @@ import pytest
 
 from natgrad.data import Parquet, scan
 from natgrad.data._scan import merge, scan_part
-from natgrad.data._tables import infer
+from natgrad.data._schema import infer
 from natgrad.errors import InputError
 from tests.data.test_parquet import write
 
@@ -23,12 +23,14 @@ def table(seed: int = 0) -> arrow.Table:
     far = 1e8 + rng.standard_normal(N)
     towns = rng.choice(["Ely", "Rye", "Wem", None], N, p=[0.5, 0.3, 0.1, 0.1])
     size = [None if rng.random() < 0.1 else float(v) for v in rng.gamma(2.0, size=N)]
+    days = rng.integers(1_500_000_000, 1_600_000_000, N)
     return arrow.table(
         {
             "far": far,
             "town": arrow.array(towns.tolist()),
             "size": size,
             "rooms": rng.integers(0, 5, N),
+            "day": arrow.array(days, arrow.timestamp("s"), mask=rng.random(N) < 0.05),
             "y": far - 1e8 + rng.integers(0, 5, N),
         }
     )
@@ -44,12 +46,11 @@ def folder(tmp_path_factory):
 
 def exchanged(part):
     """A part as another process gets it: arrays, and the rest through JSON."""
-    values, names = json.loads(json.dumps([part.values, part.names]))
     arrays = [np.array(part.moments), np.array(part.rows), np.array(part.sample)]
-    return type(part)(*arrays, values, names, part.nulls, part.total)
+    return type(part)(*arrays, *json.loads(json.dumps(part[3:])))
 
 
-@pytest.mark.parametrize("nulls", ["drop", "mean"])
+@pytest.mark.parametrize("nulls", ["drop", "mean", "indicator"])
 def test_means_are_those_of_the_table_in_memory(folder, nulls):
     found, whole = scan(folder, "y", nulls=nulls, rows=100), table()
     schema = infer(whole, whole.column_names[:-1], nulls)
@@ -59,7 +60,7 @@ def test_means_are_those_of_the_table_in_memory(folder, nulls):
     assert found.schema.features == schema.features
     assert found.num_rows == N and found.num_complete == is_complete.sum()
     assert found.nulls == {name: whole[name].null_count for name in whole.column_names}
-    np.testing.assert_allclose(found.mean, x[is_complete].mean(0), rtol=1e-14)
+    np.testing.assert_allclose(found.mean, x[is_complete].mean(0), rtol=1e-12)
     np.testing.assert_allclose(found.deviation, x[is_complete].std(0), rtol=1e-7)
     assert found.target_mean == pytest.approx(y[is_complete].mean(), rel=1e-12)
     assert found.target_deviation == pytest.approx(y[is_complete].std(), rel=1e-12)
@@ -76,7 +77,7 @@ def test_the_summary_is_the_same_for_any_number_of_processes(
     folder, processes, blocks, monkeypatch
 ):
     monkeypatch.setattr(sys.modules["natgrad.data._scan"], "BLOCKS", blocks)
-    options = {"nulls": "mean", "rows": 70, "seed": 5}
+    options = {"nulls": "indicator", "rows": 70, "seed": 5, "date_periods": ["week"]}
     alone = scan(folder, "y", **options)
     parts = [
         scan_part(folder, "y", process=process, processes=processes, **options)
@@ -129,7 +130,9 @@ def test_labels_and_few_numbers_are_told_and_many_are_not(tmp_path):
     assert told["grade"].values == (0, 1, 2, 3) and told["a"].values is None
     assert set(told["label"].sample_y) == {"a", "b", "c"}
     assert told["label"].target_mean is None
-    with pytest.raises(InputError, match="'name' has 300 different values; a category"):
+    with pytest.raises(
+        InputError, match="'name' has 300 different values.*; a category"
+    ):
         scan(tmp_path, "a", ["name"])
     schema = scan(tmp_path, "a", ["label", "grade"]).schema
     batch = Parquet(tmp_path, "a", batch_size=8, schema=schema).take(0, 3)
@@ -149,12 +152,23 @@ def test_nulls_that_are_refused_are_named_with_their_file(folder, tmp_path):
         scan(tmp_path, "z")
 
 
-@pytest.mark.parametrize("days", [["28/2/2024", "29/2/2024"], ["2024-02-28"] * 2])
-def test_dates_are_refused_on_disk_too(days, tmp_path):
-    days = arrow.array(np.array(days, "M8[D]") if "-" in days[0] else days)
+def test_dates_as_text_are_refused_on_disk_too(tmp_path):
+    days = arrow.array(["28/2/2024", "29/2/2024"])
     write(tmp_path / "a.parquet", arrow.table({"day": days, "y": [1.0, 2.0]}), [2])
-    with pytest.raises(InputError, match="column 'day' holds dates or times, such as"):
+    with pytest.raises(InputError, match="column 'day' holds dates as text, such as"):
         scan(tmp_path, "y")
+
+
+def test_periods_of_dates_are_columns_of_batches(tmp_path):
+    days = arrow.array(np.arange(20).astype("M8[D]"))
+    write(tmp_path / "a.parquet", arrow.table({"day": days, "y": np.ones(20)}), [5])
+    schema = scan(tmp_path, "y", date_periods=["week"]).schema
+    batch = Parquet(tmp_path, "y", batch_size=8, schema=schema).take(0, 2)
+    np.testing.assert_allclose((batch.x[..., 1:] ** 2).sum(-1), np.ones((2, 8)))
+    with pytest.raises(InputError, match="date_periods has 'month'; they should be of"):
+        scan(tmp_path, "y", date_periods=["month"])
+    with pytest.raises(InputError, match="column 'day' is of strings or dates"):
+        Parquet(tmp_path, "y", batch_size=8)
 
 
 def test_of_a_long_table_some_row_groups_are_looked_at(folder, monkeypatch):

@@ -32,6 +32,11 @@ class Case(NamedTuple):
     tail: float = 1e-12  # the probability beyond 1,000
     # The logarithm of what overflows first, as a function of mean and variance.
     log_size: Callable[..., Any] | None = None
+    orders: int = 2  # JAX has no second derivative of incomplete gamma functions
+
+
+def of_nine(link: str = "probit"):
+    return likelihoods.Binomial(link).given(trials=jnp.asarray(9, float))
 
 
 LIKELIHOODS = {
@@ -64,6 +69,33 @@ LIKELIHOODS = {
     "NegativeBinomial": Case(
         likelihoods.NegativeBinomial(0.4), COUNTS, is_log_concave=True
     ),
+    "Weibull": Case(
+        likelihoods.Weibull(1.6),
+        POSITIVE,
+        is_log_concave=True,
+        log_size=lambda mean, var: 1.28 * var - 1.6 * mean + 3,
+    ),
+    "Censored": Case(
+        likelihoods.Censored(likelihoods.Gaussian(0.3)), REAL, is_log_concave=True
+    ),
+    "Censored(StudentT)": Case(
+        likelihoods.Censored(likelihoods.StudentT(0.6, 4.0)),
+        REAL,
+        nodes_error=2e-4,
+        tail=1e-6,
+    ),
+    "ZeroInflatedPoisson": Case(
+        likelihoods.ZeroInflatedPoisson(0.3),
+        COUNTS,
+        nodes_error=1e-5,
+        log_size=lambda mean, var: var / 2 + mean,
+    ),
+    "ZeroInflatedNegativeBinomial": Case(
+        likelihoods.ZeroInflatedNegativeBinomial(0.4, 0.3), COUNTS, nodes_error=1e-5
+    ),
+    "Binomial": Case(likelihoods.Binomial(), [0, 1, 1], is_log_concave=True),
+    "Binomial(9)": Case(of_nine(), COUNTS, is_log_concave=True),
+    "Binomial(9, logit)": Case(of_nine("logit"), COUNTS, is_log_concave=True),
     "HeteroskedasticGaussian": Case(
         likelihoods.HeteroskedasticGaussian(),
         REAL,
@@ -93,7 +125,76 @@ LIKELIHOODS = {
 }
 OURS = [name for name in LIKELIHOODS if not name.startswith("From")]
 # Those that differ from another kind by little, and take long.
-ALIKE = ["Beta(probit)", "Ordinal(learned)"]
+ALIKE = ["Beta(probit)", "Ordinal(learned)", "Censored(StudentT)"]
+ALIKE += ["Binomial(9, logit)"]
+
+
+def between(noise, lower: float, upper: float, **columns):
+    """A row of any target that is known to be between these bounds."""
+    bounds = {"lower": lower, "upper": upper} | columns
+    bounds = {name: jnp.asarray(bound, float) for name, bound in bounds.items()}
+    return likelihoods.Censored(noise).given(**bounds)
+
+
+# Rows that say nothing of their own target, so that no sum over targets is one.
+CENSORED = {
+    "Gaussian, above": Case(
+        between(likelihoods.Gaussian(0.3), 0.4, jnp.inf), REAL, is_log_concave=True
+    ),
+    "Gaussian, below": Case(
+        between(likelihoods.Gaussian(0.3), -jnp.inf, 0.4), REAL, is_log_concave=True
+    ),
+    "Gaussian, between": Case(
+        between(likelihoods.Gaussian(0.3), -0.5, 0.4), REAL, is_log_concave=True
+    ),
+    "Gaussian, known noise": Case(
+        between(likelihoods.Gaussian(0.3), -0.5, 0.4, noise_sd=0.6),
+        REAL,
+        is_log_concave=True,
+    ),
+    "Gaussian, anywhere": Case(
+        between(likelihoods.Gaussian(0.3), -jnp.inf, jnp.inf), REAL
+    ),
+    "Gaussian, observed": Case(between(likelihoods.Gaussian(0.3), 0.4, 0.4), REAL),
+    "StudentT, above": Case(
+        between(likelihoods.StudentT(0.6, 4.0), 0.4, jnp.inf), REAL, nodes_error=2e-4
+    ),
+    "StudentT, between": Case(
+        between(likelihoods.StudentT(0.6, 4.5), -0.5, 0.4), REAL, nodes_error=2e-3
+    ),
+    "Weibull, above": Case(
+        between(likelihoods.Weibull(1.6), 1.3, jnp.inf),
+        POSITIVE,
+        is_log_concave=True,
+        log_size=lambda mean, var: 1.28 * var - 1.6 * mean + 3,
+    ),
+    "Weibull, between": Case(
+        between(likelihoods.Weibull(1.6), 0.7, 1.3),
+        POSITIVE,
+        nodes_error=1e-6,
+        log_size=lambda mean, var: 1.28 * var - 1.6 * mean + 3,
+    ),
+    "Weibull, observed": Case(
+        between(likelihoods.Weibull(1.6), 1.3, 1.3),
+        POSITIVE,
+        log_size=lambda mean, var: 1.28 * var - 1.6 * mean + 3,
+    ),
+    "Gamma, above": Case(
+        between(likelihoods.Gamma(2.5), 1.3, jnp.inf),
+        POSITIVE,
+        log_size=lambda mean, var: var / 2 - mean,
+        orders=1,
+    ),
+    "Gamma, between": Case(
+        between(likelihoods.Gamma(2.5), 0.7, 1.3),
+        POSITIVE,
+        log_size=lambda mean, var: var / 2 - mean,
+        orders=1,
+    ),
+    # Whole bounds are steps of the distribution function.
+    "Poisson, above": Case(between(likelihoods.Poisson(), 3.5, jnp.inf), COUNTS),
+}
+EVERY = LIKELIHOODS | CENSORED
 
 
 def cases(names):
@@ -107,7 +208,7 @@ def size(likelihood) -> tuple[int, ...]:
 
 def rows(name: str):
     """Three rows: means, variances, targets."""
-    likelihood, y, *_ = LIKELIHOODS[name]
+    likelihood, y, *_ = EVERY[name]
     rng = np.random.default_rng(3)
     shape = (3, *size(likelihood))
     mean, var = rng.normal(size=shape) / 2, rng.uniform(0.05, 0.6, shape)

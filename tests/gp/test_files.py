@@ -34,12 +34,14 @@ from natgrad.gp._files import load, read_metadata, save
 from natgrad.linalg import Full, Log, Sqrt
 from tests import test_container
 from tests.gp.kernels import CASES
-from tests.gp.likelihoods import LIKELIHOODS, OURS
+from tests.gp.likelihoods import LIKELIHOODS, OURS as TESTED
 from tests.points import EXTENSIONS
 from tests.references.model_v1 import make
 from tests.test_container import REFUSED, block, sealed
 
 
+# A model has no columns of a row, such as trials.
+OURS = [name for name in TESTED if not name.startswith("Binomial(9")]
 RNG = np.random.default_rng(0)
 INDUCING = RNG.normal(size=(4, 3))
 STORED = Path(make.__file__).parent

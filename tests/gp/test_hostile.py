@@ -9,6 +9,7 @@ All of it must be finite, except
   grow as exp(2 (mean + var)), and are then infinite, but not NaN;
 - the bound where E[exp(f)] is larger than any number: the prior variance of these
   families is drawn up to 100, or 10 in float32, and beyond it a law of its own holds;
+  of a Weibull it is E[(y/exp(f))^k], so that k is drawn from 0.6 to 1.6;
 - gradients where the bound is beyond the root of the largest number (1.8e19 in float32;
   targets are up to 1e13): products of two such numbers are infinite.
 """
@@ -41,6 +42,7 @@ from natgrad.gp import (
     kernels,
     likelihoods,
 )
+from natgrad.gp.likelihoods._rows import log_predictives
 from natgrad.linalg import Sqrt
 
 
@@ -75,6 +77,31 @@ FAMILIES = {
         lambda _: likelihoods.HeteroskedasticGaussian(), "real", kernels.Matern32, True
     ),
     "Gamma": Family(likelihoods.Gamma, "positive", kernels.Matern52, True),
+    "Weibull": Family(
+        lambda size: likelihoods.Weibull(size**0.1), "positive", kernels.RBF, True
+    ),
+    "Censored(Gaussian)": Family(
+        lambda variance: likelihoods.Censored(likelihoods.Gaussian(variance)),
+        "bounded",
+        kernels.RBF,
+    ),
+    "Censored(StudentT)": Family(
+        lambda scale: likelihoods.Censored(likelihoods.StudentT(scale)),
+        "bounded",
+        kernels.Matern12,
+    ),
+    "Censored(Weibull)": Family(
+        lambda size: likelihoods.Censored(likelihoods.Weibull(size**0.1)),
+        "bounded times",
+        kernels.Matern52,
+        True,
+    ),
+    "Censored(Gamma)": Family(
+        lambda shape: likelihoods.Censored(likelihoods.Gamma(shape)),
+        "bounded times",
+        kernels.Matern52,
+        True,
+    ),
     "Beta": Family(likelihoods.Beta, "unit", with_one(kernels.RationalQuadratic)),
     "Bernoulli": Family(lambda _: likelihoods.Bernoulli(), "two", rough_and_linear),
     "Bernoulli(logit)": Family(
@@ -87,6 +114,19 @@ FAMILIES = {
     "NegativeBinomial": Family(
         likelihoods.NegativeBinomial, "count", kernels.Matern52, True
     ),
+    "ZeroInflatedPoisson": Family(
+        lambda odds: likelihoods.ZeroInflatedPoisson(odds / (1 + odds)),
+        "count",
+        kernels.Matern32,
+        True,
+    ),
+    "ZeroInflatedNegativeBinomial": Family(
+        lambda size: likelihoods.ZeroInflatedNegativeBinomial(size, size / (1 + size)),
+        "count",
+        kernels.Matern52,
+        True,
+    ),
+    "Binomial": Family(lambda _: likelihoods.Binomial(), "successes", rough_and_linear),
     "RobustMax": Family(lambda _: likelihoods.RobustMax(3), "three", kernels.RBF),
     "Softmax": Family(lambda _: likelihoods.Softmax(3), "three", kernels.Matern12),
 }
@@ -144,10 +184,15 @@ def data_of(case: Case, family: Family, dtype: Any) -> Data:
     y = targets(case, family.target, rng, dtype)
     sizes = case.lengthscale, min(case.variance, most), case.parameter, case.deviation
     both = x, y, z, *(10.0**size for size in sizes)
-    return Data(*(np.asarray(value, dtype) for value in both))
+    return jax.tree.map(lambda value: np.asarray(value, dtype), Data(*both))
 
 
-def targets(case: Case, kind: str, rng: np.random.Generator, dtype: Any) -> np.ndarray:
+def targets(case: Case, kind: str, rng: np.random.Generator, dtype: Any) -> Any:
+    if kind == "successes":
+        trials = np.floor(1 + targets(case, "positive", rng, dtype))
+        return {"y": np.floor(rng.uniform(0, 1, ROWS) * trials), "trials": trials}
+    if kind.startswith("bounded"):
+        return bounded(case, "positive" if "times" in kind else "real", rng, dtype)
     normal = rng.standard_normal(ROWS)
     outliers = np.zeros(ROWS)
     if case.has_outliers:
@@ -163,6 +208,18 @@ def targets(case: Case, kind: str, rng: np.random.Generator, dtype: Any) -> np.n
     labels = {"two": rng.integers(0, 2, ROWS), "three": rng.integers(0, 3, ROWS)}
     numbers = {"real": real, "positive": positive, "count": np.floor(positive)}
     return (labels | numbers)[kind]
+
+
+def bounded(case: Case, kind: str, rng: np.random.Generator, dtype: Any) -> Any:
+    """Targets of which some are above or below a bound, between two, or anywhere."""
+    y = targets(case, kind, rng, dtype)
+    # Bounds that rounding makes equal would say that y was observed.
+    width = np.abs(y) * 10.0 ** rng.uniform(-5, 3, ROWS)
+    how = np.arange(ROWS) % 5
+    lower = np.select([how == 0, how < 3], [y, y], -np.inf)
+    upper = np.select([how == 0, how == 1, how < 4], [y, y + width, y], np.inf)
+    upper[how == 2] = np.inf
+    return {"y": y, "lower": lower, "upper": upper}
 
 
 class Report(NamedTuple):
@@ -201,7 +258,8 @@ def program(name: str) -> Callable[[Data], Report]:
                 moments = jax.vmap(likelihood.moments)(mean, var)
             log_size = 2 * (mean + var).reshape((ROWS, -1)).max(1) + 10
             is_beyond = log_size > math.log(jnp.finfo(data.x.dtype).max)
-            log_density = jax.vmap(likelihood.log_predictive)(mean, var, data.y)
+            latent = [jnp.moveaxis(a, 0, -1) for a in (mean, var)]
+            log_density = log_predictives(likelihood, *latent, data.y)
             return optax.apply_updates(model, updates), Report(
                 value,
                 grads,
@@ -297,6 +355,7 @@ def test_a_bound_beyond_the_largest_number_is_infinite_and_not_stepped_on():
     for likelihood in (
         likelihoods.Poisson(),
         likelihoods.Gamma(),
+        likelihoods.Weibull(),
         likelihoods.HeteroskedasticGaussian(),
     ):
         model = SparseGP(kernel, likelihood, data.inducing)

@@ -17,6 +17,7 @@ from natgrad.gp._quantiles import (
     quantiles,
 )
 from natgrad.gp._sparse import SparseGP
+from tests.gp.likelihoods import LIKELIHOODS
 
 
 KNOWN = {
@@ -26,12 +27,18 @@ KNOWN = {
     "HeteroskedasticGaussian": likelihoods.HeteroskedasticGaussian(),
     "Gamma": likelihoods.Gamma(2.5),
     "Gamma(0.2)": likelihoods.Gamma(0.2),
+    "Weibull": likelihoods.Weibull(1.6),
     "Beta": likelihoods.Beta(8.0),
     "Beta(probit)": likelihoods.Beta(8.0, "probit"),
     "Beta(0.5)": likelihoods.Beta(0.5),
     "Poisson": likelihoods.Poisson(),
     "NegativeBinomial": likelihoods.NegativeBinomial(0.4),
     "NegativeBinomial(1e-6)": likelihoods.NegativeBinomial(1e-6),
+    "ZeroInflatedPoisson": likelihoods.ZeroInflatedPoisson(0.3),
+    "ZeroInflatedNegativeBinomial": likelihoods.ZeroInflatedNegativeBinomial(0.4, 0.07),
+    "Binomial": likelihoods.Binomial(),
+    "Binomial(9)": LIKELIHOODS["Binomial(9)"].likelihood,
+    "Binomial(9, logit)": LIKELIHOODS["Binomial(9, logit)"].likelihood,
 }
 TABLED = [name for name, known in KNOWN.items() if CLASSES[type(known)].is_tabled]
 LEVELS = np.asarray([1e-4, 0.05, 0.5, 0.9, 0.999])
@@ -104,6 +111,8 @@ def test_a_row_of_known_f_has_the_quantiles_of_textbooks():
         "StudentT(1)": stats.cauchy(0.7, 2),
         "Gamma": stats.gamma(2.5, scale=np.exp(0.7) / 2.5),
         "Beta": stats.beta(8 / (1 + np.exp(-0.7)), 8 / (1 + np.exp(0.7))),
+        "Weibull": stats.weibull_min(1.6, scale=np.exp(0.7)),
+        "Binomial(9)": stats.binom(9, stats.norm.cdf(0.7)),
         "Poisson": stats.poisson(np.exp(0.7)),
         "NegativeBinomial": stats.nbinom(2.5, 1 / (1 + 0.4 * np.exp(0.7))),
     }

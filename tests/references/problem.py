@@ -23,6 +23,7 @@ LIKELIHOODS = {
     "beta": {"scale": 5.0},
     "heteroskedastic": {},
     "robust_max": {"classes": 3, "epsilon": 1e-3},
+    "varying_noise": {"variance": 0.09},
 }
 
 # The robust maximum is not log-concave: steps of 0.1 leave the positive definite cone.
@@ -50,7 +51,17 @@ def make_problem() -> dict[str, np.ndarray]:
     }
     for name, y in targets.items():
         problem |= {f"y.{name}": y[:N], f"y_test.{name}": y[N:]}
+    # The same targets, with more noise that is known.
+    known = noise_sd(x)
+    y = targets["gaussian"] + known * rng.standard_normal(len(x))
+    problem |= {"y.varying_noise": y[:N], "y_test.varying_noise": y[N:]}
+    problem |= {"noise_sd": known[:N], "noise_sd_test": known[N:]}
     return problem
+
+
+def noise_sd(x: np.ndarray) -> np.ndarray:
+    """The known noise of a row, a function of its inputs as GPflow would have it."""
+    return 0.2 + 0.3 * x[:, 0] ** 2
 
 
 def make_targets(rng: np.random.Generator, x: np.ndarray) -> dict[str, np.ndarray]:

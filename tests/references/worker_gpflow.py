@@ -19,6 +19,7 @@ from problem import (
     STEPS,
     N,
     lower,
+    noise_sd,
 )
 
 
@@ -44,6 +45,17 @@ class Probit(base.ScalarLikelihood):
         return tf.reduce_sum(self._scalar_log_prob(X, f, Y), axis=-1)
 
 
+class Known(gpflow.functions.Function):
+    """The variance of a row: one for all, and what is known of it."""
+
+    def __init__(self, variance: float):
+        super().__init__()
+        self.variance = variance
+
+    def __call__(self, X):
+        return self.variance + noise_sd(X)[:, None] ** 2
+
+
 def standard_normal():
     return tfp.distributions.Normal(np.float64(0), np.float64(1))
 
@@ -60,6 +72,8 @@ def make_likelihood(name: str):
     match name:
         case "gaussian":
             return kinds.Gaussian(variance=settings["variance"])
+        case "varying_noise":
+            return kinds.Gaussian(variance=Known(settings["variance"]))
         case "student_t":
             return kinds.StudentT(scale=settings["scale"], df=settings["df"])
         case "bernoulli_probit":

@@ -41,6 +41,10 @@ ESTIMATORS = {
         "beta": SHARE,
         "poisson": np.rint(30 * SHARE),
         "negative-binomial": np.rint(30 * SHARE),
+        "zero-inflated-poisson": np.rint(30 * SHARE),
+        "zero-inflated-negative-binomial": np.rint(30 * SHARE),
+        "weibull": 50 * SHARE,
+        "binomial": np.rint(SHARE),
     }.items()
 } | {
     "two classes": (GPClassifier(), np.where(CURVE > 0, 'yes"""', "no")),
@@ -63,7 +67,7 @@ def made(name):
     weight = np.ones(ROWS)
     table = validate_data(estimator, X, dtype=np.float64)
     estimator._learn_classes(y, None)
-    targets = estimator._targets(estimator._numbers(y), weight)
+    targets = estimator._candidates(estimator._numbers(y), weight, {})[0]
     estimator.x_mean_, estimator.x_scale_ = centre_and_deviation(table, weight)
     estimator.y_mean_, estimator.y_scale_ = targets.centre, targets.scale
     inducing = estimator._scaled(table[:4])

@@ -54,6 +54,9 @@ def test_files_of_version_1_are_read_and_predict_the_same(kind, tmp_path):
         for i, answer in enumerate(make.predictions(model)):
             np.testing.assert_allclose(answer, answers[f"{kind}.{i}"], rtol=1e-9)
     again = container.read(tmp_path / "again")[0]["metadata"]
+    # Both are new since.
+    assert again["params"].pop("date_periods") == []
+    assert again["params"].pop("columns") is None
     if kind == "ordinal":  # which has learned to keep an order since
         assert again["params"].pop("categories") is None
         assert again["fitted"].pop("categories_") == again["fitted"]["classes_"]

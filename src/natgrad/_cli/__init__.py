@@ -14,7 +14,7 @@ import click
 from natgrad import distributed
 from natgrad._cli import common
 from natgrad._config import NULLS, NUMBERS
-from natgrad._registry import KERNELS, LIKELIHOODS
+from natgrad._registry import COLUMNS, KERNELS, LIKELIHOODS
 from natgrad.errors import Terminated
 
 
@@ -81,6 +81,11 @@ def cli() -> None:
     "--inputs", metavar="A,B,...", help="Columns to predict from.  [all others]"
 )
 @click.option(
+    "--columns",
+    metavar="NAME=COLUMN,...",
+    help=f"Columns that come with the target: {', '.join(COLUMNS)}.  [none]",
+)
+@click.option(
     "--likelihood",
     type=click.Choice(("auto", *LIKELIHOODS)),
     metavar="NAME",
@@ -89,7 +94,13 @@ def cli() -> None:
 @click.option(
     "--nulls",
     type=click.Choice(NULLS),
-    help="Raise an error at a null, drop its row, or fill in the mean.  [error]",
+    help="Raise an error at a null, drop its row, fill in the mean, or also add an "
+    "indicator column.  [indicator]",
+)
+@click.option(
+    "--date-periods",
+    metavar="P,...",
+    help="Add a sine and a cosine of dates: day, week, year.  [none]",
 )
 @click.option("--minutes", type=float, help="Stop after this many minutes.")
 @click.option("--steps", metavar="N", help="Stop after this many steps.  [auto]")
@@ -133,7 +144,8 @@ def train(
 
     DATA is a .parquet or .csv file, the name of a known data set, or many Parquet
     files: a folder or a pattern such as 'data/*.parquet'. natgrad reads many files
-    as it needs them. Columns of strings become categories.
+    as it needs them. Columns of strings become categories, dates
+    become days since the first.
 
     natgrad writes model.natgrad, history.jsonl and run.toml (all settings, for
     --config) to the folder. Press Ctrl-C to stop early and keep the model so far;
@@ -147,9 +159,10 @@ def train(
             "--force starts a new run and --resume continues one: give only one of them"
         )
     given = {name: value for name, value in given.items() if value is not None}
-    if "inputs" in given:
-        names = given["inputs"].split(",")
-        given["inputs"] = tuple(name.strip() for name in names if name.strip())
+    for name in ("inputs", "columns", "date_periods"):
+        if name in given:
+            parts = given[name].split(",")
+            given[name] = tuple(part.strip() for part in parts if part.strip())
     for name in NUMBERS:
         if given.get(name, "auto") == "auto":
             continue

@@ -10,7 +10,6 @@ from natgrad._cli.common import finite, print_result, say, table
 from natgrad._cli.folder import HISTORY, RUN, is_resumable
 from natgrad._cli.models import Opened, Rows, model_file, open_model, read_rows
 from natgrad.data import _tables as tables
-from natgrad.data._tables import Category
 from natgrad.errors import InputError
 
 
@@ -73,7 +72,7 @@ def info(model: str, is_json: bool) -> None:
         {
             "file": f"{file} ({values['bytes']:,} bytes)",
             "target": f"{opened.target} ({opened.likelihood})",
-            "inputs": _wrapped(map(_shown_column, schema.columns)),
+            "inputs": _wrapped(schema.names),
             "nulls": schema.nulls,
             **({"also here": ", ".join(files)} if files else {}),
         }
@@ -86,16 +85,9 @@ def info(model: str, is_json: bool) -> None:
 
 
 def _column(column: Any) -> dict[str, Any]:
-    if isinstance(column, Category):
-        return {"name": column.name, "values": list(column.values)}
-    return {"name": column.name}
-
-
-def _shown_column(column: Any) -> str:
-    if not isinstance(column, Category):
-        return column.name
-    values, more = column.values[:4], ", ..." if column.values[4:] else ""
-    return f"{column.name} ({', '.join(values)}{more})"
+    kind = type(column).__name__.lower()
+    found = {"name": column.name, "kind": kind, "encoding": column.describe()}
+    return found | ({"values": list(column.values)} if kind == "category" else {})
 
 
 def _wrapped(words: Iterable[str], width: int = 66) -> str:
@@ -144,7 +136,7 @@ def suited(model: Opened, rows: Rows) -> dict[str, Callable[[Any], Any]]:
     from natgrad import plot as pictures
 
     estimator, x, y = model.estimator, rows.x, rows.y
-    inputs = estimator.n_features_in_
+    inputs = x.shape[1]
     drawn: dict[str, Callable[[Any], Any]] = {}
     if inputs == 1:
         drawn["fit"] = lambda ax: pictures.fit(estimator, x, y, ax)

@@ -13,8 +13,9 @@ from natgrad._printable import naming
 from natgrad._registry import CLASSES
 from natgrad.data import _tables as tables
 from natgrad.data._prepare import as_labels
-from natgrad.data._tables import Schema
+from natgrad.data._schema import EncodedRows, Schema
 from natgrad.errors import CorruptFileError, InputError
+from natgrad.sklearn._columns import taken
 
 
 BLOCK = 2**12
@@ -53,7 +54,7 @@ class Rows(NamedTuple):
     """A table as a model sees it; `is_complete` are the rows that `x` and `y` hold."""
 
     table: Any
-    x: np.ndarray
+    x: EncodedRows
     y: Column | None
     is_complete: np.ndarray
 
@@ -84,19 +85,29 @@ def open_model(path: str | os.PathLike[str]) -> Opened:
     try:
         opened = Opened(
             estimator,
-            Schema.from_dict(saved["schema"]),
+            _schema_of(estimator, saved),
             saved["target"],
             saved["likelihood"],
             saved["rows"],
             file,
         )
-    except KeyError as error:
+    except (KeyError, AttributeError) as error:
         raise InputError(
-            f"{file} has no schema of its table ({error}); it was not "
+            f"{file} does not name its target and columns ({error}); it was not "
             "made by natgrad train: use it from Python"
         ) from error
     _check_opened(opened)
     return opened
+
+
+def _schema_of(estimator: Any, saved: dict[str, Any]) -> Schema:
+    """The schema of a model; early versions saved it next to the estimator."""
+    if "schema" not in saved:
+        return estimator.schema_
+    estimator.schema_ = schema = Schema.from_dict(saved["schema"])
+    estimator.feature_names_in_ = np.array(schema.names, dtype=object)
+    estimator.n_features_in_ = len(schema.names)
+    return schema
 
 
 def _check_opened(model: Opened) -> None:
@@ -109,7 +120,7 @@ def _check_opened(model: Opened) -> None:
                 f"{kind.__name__}"
             )
     inputs, is_classifier = len(model.schema.features), model.is_classifier
-    width = model.estimator.n_features_in_
+    width = len(model.estimator.x_mean_)
     if inputs != width or is_classifier != hasattr(model.estimator, "classes_"):
         raise CorruptFileError(
             f"{model.path}: its table has {inputs} inputs and likelihood "
@@ -149,8 +160,16 @@ def read_rows(model: Opened, data: str, is_target_wanted: bool) -> Rows:
                 _check_classes(y, model)
     if not is_complete.any():
         raise InputError(f"{path} has no row without a null")
+    with naming(path):
+        told = told_of(model, table, is_target_wanted)
     column = Column(model.target, y) if is_target_wanted else None
-    return Rows(table, x[is_complete], column, is_complete)
+    rows = EncodedRows(x, told)[is_complete]
+    return Rows(table, rows, column, is_complete)
+
+
+def told_of(model: Opened, table: Any, is_target_known: bool) -> dict[str, np.ndarray]:
+    """The columns of a table that come with the target."""
+    return taken(table, model.estimator.columns, is_target_known)[1]
 
 
 def _check_classes(y: np.ndarray, model: Opened) -> None:
@@ -172,27 +191,30 @@ def predicted(model: Opened, levels: list[float]) -> list[str]:
 
 
 def predictions(
-    model: Opened, x: np.ndarray, is_complete: np.ndarray, levels: list[float]
+    model: Opened, rows: EncodedRows, is_complete: np.ndarray, levels: list[float]
 ) -> dict[str, Any]:
     """Columns of what is predicted for all rows, null for those that are not whole.
 
     All blocks have one shape, and so one program: a row's prediction is the same bits
-    whatever rows are around it. `x` has the inputs of the rows that are whole.
+    whatever rows are around it. `rows` are those that are whole.
     """
     # Without any, a row of zeros tells the types of the columns.
-    x = x if len(x) else np.zeros((1, x.shape[1]))
+    if not len(rows):
+        ones = {name: np.ones(1) for name in rows.told}
+        rows = EncodedRows(np.zeros((1, rows.shape[1])), ones)
     parts = []
-    for start in range(0, len(x), BLOCK):
-        some = x[start : start + BLOCK]
-        filled = np.pad(some, [(0, BLOCK - len(some)), (0, 0)], mode="edge")
-        parts.append([column[: len(some)] for column in _block(model, filled, levels)])
+    for start in range(0, len(rows), BLOCK):
+        # The last row again and again fills up the last block.
+        places = np.minimum(np.arange(start, start + BLOCK), len(rows) - 1)
+        size = min(BLOCK, len(rows) - start)
+        parts.append([column[:size] for column in _block(model, rows[places], levels)])
     columns = map(np.concatenate, zip(*parts, strict=True))
     names = predicted(model, levels)
     pairs = zip(names, columns, strict=True)
     return {name: _spread(column, is_complete) for name, column in pairs}
 
 
-def _block(model: Opened, x: np.ndarray, levels: list[float]) -> list[np.ndarray]:
+def _block(model: Opened, x: EncodedRows, levels: list[float]) -> list[np.ndarray]:
     estimator = model.estimator
     if model.is_classifier:
         chances = estimator.predict_proba(x)

@@ -18,10 +18,12 @@ from natgrad._cli.models import (
     predicted,
     predictions,
     read_rows,
+    told_of,
 )
 from natgrad._printable import naming
 from natgrad.data import _tables as tables
 from natgrad.data._dataset import ParquetDataset, is_dataset, require_in
+from natgrad.data._schema import EncodedRows
 from natgrad.data._tables import counted
 from natgrad.datasets._files import digest
 from natgrad.distributed import place
@@ -305,18 +307,22 @@ def _answers(part: Part, task: Task) -> Iterator[Any]:
         for where, piece in pieces:
             with naming(where):
                 encoded.append(schema.encode(piece))
-        x = np.concatenate([some.x[some.is_complete] for some in encoded])
+        x = np.concatenate([some.x for some in encoded])
         is_complete = np.concatenate([some.is_complete for some in encoded])
-        table = arrow.concat_tables([piece.select(task.keep) for _, piece in pieces])
-        columns = {name: table[name] for name in task.keep}
+        whole = arrow.concat_tables([piece for _, piece in pieces])
+        told = told_of(task.model, whole, is_target_known=False)
+        rows = EncodedRows(x, told)[is_complete]
+        columns = {name: whole[name] for name in task.keep}
         yield arrow.table(
-            columns | predictions(task.model, x, is_complete, task.levels)
+            columns | predictions(task.model, rows, is_complete, task.levels)
         )
 
 
 def _slices(part: Part, task: Task) -> Iterator[list[tuple[str, Any]]]:
     """The rows of a part in slices, each of pieces from single row groups."""
-    wanted = list(dict.fromkeys([*task.keep, *task.model.schema.names]))
+    told = (task.model.estimator.columns or {}).values()
+    there = [name for name in told if name in task.dataset.names]
+    wanted = list(dict.fromkeys([*task.keep, *task.model.schema.names, *there]))
     pieces, room = [], SLICE
     for here in part.places:
         table, start = task.dataset.read(here, wanted), 0

@@ -16,6 +16,7 @@ from natgrad.data._columns import counted
 from natgrad.data._dataset import is_dataset
 from natgrad.data._prepare import Prepared, Stream, prepare
 from natgrad.errors import InputError
+from natgrad.sklearn._columns import uncensored
 from natgrad.sklearn._prepared import check_can_be_saved, make_estimator
 from natgrad.train._checkpoint import first_valid, steps_in
 
@@ -93,6 +94,7 @@ def _fit(estimator: Any, prepared: Prepared, out: Path, is_json: bool) -> int:
     # A second search might choose otherwise, and the checkpoint would not fit.
     estimator.set_params(**_chosen(place / CHECKPOINT, metadata["likelihood"]))
     options: dict[str, Any] = {"log": place / HISTORY, "classes": prepared.classes}
+    options["schema"] = prepared.schema
     options |= {"checkpoint": place / CHECKPOINT, "resume": True}
     inputs = counted(len(prepared.schema.features), "input")
     say(f"{prepared.rows:,} rows of {inputs}; Ctrl-C ends early and keeps the model")
@@ -104,9 +106,8 @@ def _fit(estimator: Any, prepared: Prepared, out: Path, is_json: bool) -> int:
             estimator.n_inducing = prepared.run.num_inducing
             if metadata["likelihood"] == "auto":
                 estimator.likelihood = "auto"
-                metadata["likelihood"] = name_of(
-                    type(estimator.model_.likelihood).__name__
-                )
+                found = uncensored(estimator.model_.likelihood)
+                metadata["likelihood"] = name_of(type(found).__name__)
             if is_first:
                 estimator.save(place / MODEL, metadata=metadata)
             distributed.barrier()  # none ends before the model is there

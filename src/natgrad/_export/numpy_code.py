@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from natgrad._export.numpy_tables import ENCODED, encoding_code
 from natgrad._export.program import Constant, Program, Step, Value, Variable, refused
 
 
@@ -115,9 +116,16 @@ NAMED = """    names = list(map(str, getattr(x, "columns", INPUTS)))
 
 
 def numpy_code(
-    program: Program, title: str, text: str, inputs: Sequence[str] = ()
+    program: Program,
+    title: str,
+    text: str,
+    inputs: Sequence[str] = (),
+    columns: Sequence[dict[str, Any]] = (),
 ) -> str:
-    """A module with a function `predict`, from rows x to a dict of arrays."""
+    """A module with a function `predict`, from rows x to a dict of arrays.
+
+    If the inputs are made of `columns` of a table, `predict` takes that, too.
+    """
     writer = _Writer(program)
     lines = writer.lines()
     kinds = {step.operation for step in program.steps}
@@ -135,8 +143,9 @@ def numpy_code(
         chunk=max(16, 2 ** int(np.log2(ENTRIES / program.entries))),
         imports="import math\n" if borrowed else "",
         # Names are of any text: as a literal, and not in the words above.
-        inputs=f"\nINPUTS = {ascii(list(inputs))}\n\n" if inputs else "",
-        named=NAMED if inputs else "",
+        inputs=(f"\nINPUTS = {ascii(list(inputs))}\n\n" if inputs else "")
+        + (encoding_code(columns) if columns else ""),
+        named=ENCODED if columns else NAMED if inputs else "",
         body="\n".join("    " + line if line else "" for line in lines),
         helpers="".join(helpers),
         constants="\n".join(writer.definitions()),

@@ -17,8 +17,12 @@ DATE = re.compile(
 """With a year of four digits: 1.2.3 is a version, and not a day."""
 
 
+PER_DAY = {"s": 86400.0, "ms": 86400e3, "us": 86400e6, "ns": 86400e9}
+"""How many of a unit of time a day has."""
+
+
 def numbers(column: Any, name: str) -> np.ndarray:
-    """A column of Arrow in float64, with NaN where it is null."""
+    """A column of Arrow in float64, with NaN where it is null; durations in days."""
     import pyarrow as arrow
     from pyarrow import types
 
@@ -26,8 +30,10 @@ def numbers(column: Any, name: str) -> np.ndarray:
     if types.is_dictionary(kind):
         column, kind = column.cast(kind.value_type), kind.value_type
     tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
-    if types.is_temporal(kind):
+    if is_timestamp(kind):
         raise InputError(dates(f"column {name!r}", _first(column)))
+    if types.is_temporal(kind):
+        return days(column, name)
     if not any(test(kind) for test in tests):
         raise InputError(
             f"column {name!r} is of type {kind}, such as {_first(column)}; it should "
@@ -44,6 +50,32 @@ def numbers(column: Any, name: str) -> np.ndarray:
             f"row {row}; fix or drop them"
         )
     return values
+
+
+def days(column: Any, name: str) -> np.ndarray:
+    """A column of dates, times or durations in days, with NaN where it is null.
+
+    Dates are counted from 1970, in UTC if they have a time zone.
+    """
+    import pyarrow as arrow
+    from pyarrow import types
+
+    kind = column.type
+    if types.is_dictionary(kind):
+        column, kind = column.cast(kind.value_type), kind.value_type
+    if not types.is_temporal(kind):
+        raise InputError(
+            f"column {name!r} is of type {kind}, such as {_first(column)}; it should "
+            "be of dates: convert it with pandas.to_datetime or similar"
+        )
+    if types.is_date32(kind):
+        column, per_day = column.cast(arrow.int32()), 1.0
+    else:
+        per_day = PER_DAY[getattr(kind, "unit", "ms")]
+        is_short = types.is_time32(kind)
+        column = column.cast(arrow.int32() if is_short else arrow.int64())
+    values = column.cast(arrow.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return np.array(values, dtype=float) / per_day
 
 
 def number_column(column: Any, name: str, out: np.ndarray) -> None:
@@ -104,7 +136,8 @@ def target_of(
 def refuse_nulls(is_null: np.ndarray, name: str, is_target: bool = False) -> None:
     """Raises if a column has nulls, and names the first."""
     if is_null.any():
-        row, others = is_null.argmax(), "'drop'" if is_target else "'drop' or 'mean'"
+        row, others = is_null.argmax(), "'drop'"
+        others += "" if is_target else ", 'mean' or 'indicator'"
         raise InputError(
             f"column {name!r} has {counted(is_null.sum(), 'null')}, the first in row "
             f"{row}; fix them, or train with nulls {others}"
@@ -116,6 +149,13 @@ def is_category(kind: Any) -> bool:
     import pyarrow.types as types
 
     return types.is_dictionary(kind) or is_text(kind)
+
+
+def is_timestamp(kind: Any) -> bool:
+    """Whether a column of this type of Arrow holds dates."""
+    import pyarrow.types as types
+
+    return types.is_date(kind) or types.is_timestamp(kind)
 
 
 def is_text(kind: Any) -> bool:
@@ -169,11 +209,18 @@ def subject(name: Any, place: int) -> str:
 
 
 def dates(column: str, example: Any) -> str:
-    """What to do about a column of dates or times."""
+    """What to do about a column of dates where numbers are wanted."""
     return (
-        f"{column} holds dates or times, such as {example!s:.40}, which "
-        "natgrad does not take: make numbers of it, such as days since the first, or "
-        "leave it out"
+        f"{column} holds dates or times, such as {example!s:.40}; it should be of "
+        "numbers: convert it, such as to days since the first, or leave it out"
+    )
+
+
+def text_dates(column: str, example: Any) -> str:
+    """What to do about a column of dates that are text."""
+    return (
+        f"{column} holds dates as text, such as {example!s:.40}; convert them, as with "
+        "pandas.to_datetime, or leave the column out"
     )
 
 

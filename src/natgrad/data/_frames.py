@@ -1,6 +1,6 @@
-"""Frames of pandas, polars and Arrow: which of their columns are no numbers."""
+"""Frames of pandas, polars and Arrow: what is in their columns, and as Arrow."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,22 +16,78 @@ def require_numbers(frame: Any) -> None:
     may be numbers.
     """
     for place, (name, kind, values) in enumerate(_columns(frame)):
-        if kind == "number":
+        found = _not_numbers(kind, values)
+        if found is None:
             continue
-        column = subject(name, place)
-        if kind == "object":
-            wrong = next((value for value in values() if _is_wrong(value)), None)
-            if wrong is None:
-                continue
-            kind = "date" if _is_time(wrong) else "text"
-        else:
-            wrong = next((value for value in values() if value is not None), None)
+        kind, wrong = found
         if kind == "date":
-            raise InputError(dates(column, wrong))
+            raise InputError(dates(subject(name, place), wrong))
         raise InputError(
-            f"{column} is of {kind}, such as {str(wrong)!r:.40}; it should be "
-            "of numbers: encode it with OneHotEncoder in a pipeline, or leave it out"
+            f"{subject(name, place)} is of {kind}, such as {str(wrong)!r:.40}; it "
+            "should be of numbers: convert it, or leave it out"
         )
+
+
+def is_numeric(frame: Any) -> bool:
+    """Whether all columns of a frame are numbers; so are those of an array."""
+    return all(
+        _not_numbers(kind, values) is None for _, kind, values in _columns(frame)
+    )
+
+
+def require_frame(frame: Any) -> None:
+    """Raises unless it has named columns."""
+    if not hasattr(frame, "columns"):
+        raise InputError(
+            f"X is a {type(frame).__name__}; the model was fitted to a table with "
+            "categories or dates: give a frame of pandas, polars or Arrow with the "
+            "same columns"
+        )
+
+
+def as_table(frame: Any, names: Sequence[str]) -> Any:
+    """A frame as a table of Arrow, whose columns have the given names."""
+    try:
+        import pyarrow as arrow
+    except ImportError as error:
+        raise ImportError(
+            "columns of text, categories or dates need pyarrow: pip install "
+            '"natgrad[parquet]"',
+            name="pyarrow",
+        ) from error
+    columns = []
+    for place, (name, kind, values) in enumerate(_columns(frame)):
+        try:
+            if kind == "object" and _not_numbers(kind, values) is None:
+                column = arrow.array(frame.iloc[:, place].astype(float))
+            elif hasattr(frame, "column_names"):  # of Arrow
+                column = frame.column(place)
+            elif hasattr(frame, "iloc"):  # of pandas
+                column = frame.iloc[:, place]
+                is_period = str(column.dtype).startswith("period")
+                column = column.dt.to_timestamp() if is_period else column
+                column = arrow.array(column, from_pandas=True)
+            else:
+                column = frame.to_series(place).to_arrow()
+        except (arrow.ArrowException, TypeError, ValueError) as error:
+            raise InputError(
+                f"{subject(name, place)} cannot be read: {error!s:.80}; make its "
+                "values numbers, text or dates, and not several of them"
+            ) from error
+        columns.append(column)
+    return arrow.table(columns, names=list(names))
+
+
+def _not_numbers(kind: str, values: Any) -> tuple[str, Any] | None:
+    """The kind of a column that is not of numbers, with an example."""
+    if kind == "number":
+        return None
+    if kind != "object":
+        return kind, next((value for value in values() if value is not None), None)
+    wrong = next((value for value in values() if _is_wrong(value)), None)
+    if wrong is None:
+        return None
+    return "date" if _is_time(wrong) else "text", wrong
 
 
 def _columns(frame: Any) -> Iterable[tuple[Any, str, Any]]:

@@ -4,19 +4,21 @@ import copy
 import hashlib
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from natgrad.data._batch import Batch
+from natgrad.data._batch import Batch, Columns
 from natgrad.data._batches import check_share
-from natgrad.data._columns import is_category, target_of
+from natgrad.data._columns import is_category, is_timestamp, target_of
 from natgrad.data._dataset import ParquetDataset
+from natgrad.data._encoding import Number
 from natgrad.data._order import Plan, Pool
 from natgrad.data._reader import Reader, Rows
-from natgrad.data._tables import Number, Schema
+from natgrad.data._schema import Schema
+from natgrad.data._told import Told
 from natgrad.errors import InputError, InputWarning
 
 
@@ -65,7 +67,9 @@ class Parquet:
     divided by `scale`; `encode` maps the targets, to make numbers of labels or to scale
     them. If the schema drops rows with a null, such a row has weight 0. All others have
     the weight that makes sums over a batch those of the table, on average.
-    `num_complete` is the number of rows without a null, if you know it.
+    `num_complete` is the number of rows without a null, if you know it. `columns` are
+    those that come with the target, such as {"exposure": "years"}; they are the last of
+    a schema. `encode` then takes the targets and a dictionary of these columns.
 
     Raises:
         InputError: If the files have no such columns, or `batch_size` is not a
@@ -92,8 +96,9 @@ class Parquet:
         pool: int = 4,
         centre: Any = None,
         scale: Any = None,
-        encode: Callable[[np.ndarray], np.ndarray] | None = None,
+        encode: Callable[..., Any] | None = None,
         num_complete: int | None = None,
+        columns: Mapping[str, str] | None = None,
         dtype: Any = np.float64,
     ):
         self.dataset = (
@@ -106,7 +111,9 @@ class Parquet:
         }.items():
             if not isinstance(value, int | np.integer) or value < 1:
                 raise InputError(f"{name} is {value!r}; it should be at least 1")
-        self.schema = schema or _plain(self.dataset, target, inputs)
+        self.schema = schema or _plain(self.dataset, target, inputs, columns or {})
+        self.told = Told(self.schema, columns)
+        self.mean_weight = 1.0
         self.reader = Reader(self.dataset, self.schema, target)
         self.target, self.seed, self.pool = target, seed, int(pool)
         self.total, self.num_complete = self.dataset.total, num_complete
@@ -135,14 +142,22 @@ class Parquet:
     @property
     def num_data(self) -> float:
         """The total weight of all rows."""
-        return float(self.total if self.num_complete is None else self.num_complete)
+        rows = self.total if self.num_complete is None else self.num_complete
+        return float(rows * self.mean_weight)
 
     @property
     def empty(self) -> Batch:
         """A batch without rows, with the columns and types of all batches."""
         y = np.zeros(0, str if self.reader.is_text else self.dtype)
-        y = y if self.encode is None else self.encode(y)
-        return Batch(np.zeros((0, self.reader.width), self.dtype), y)
+        x, told = self.told.split(np.zeros((0, self.reader.width), self.dtype))
+        told.pop("weight", None)
+        return Batch(x, self._encoded(y, told))
+
+    def _encoded(self, y: np.ndarray, told: Columns) -> Any:
+        """Targets in the units of `encode`, with the columns that come with them."""
+        if self.encode is not None:
+            return self.encode(y, told) if self.told.columns else self.encode(y)
+        return {"y": y, **told} if told else y
 
     def share(self, process: int, processes: int) -> "Parquet":
         """The same batches, with only the rows of one of several processes."""
@@ -162,10 +177,12 @@ class Parquet:
         self,
         centre: Any,
         scale: Any,
-        encode: Callable[[np.ndarray], np.ndarray] | None = None,
+        encode: Callable[..., Any] | None = None,
+        mean_weight: float = 1.0,
     ) -> "Parquet":
-        """The same batches in other units."""
+        """The same batches in other units; rows weigh `mean_weight` on average."""
         scaled = copy.copy(self)
+        scaled.mean_weight = mean_weight
         scaled.centre, scaled.scale, scaled.encode = centre, scale, encode
         scaled._forget()
         return scaled
@@ -181,23 +198,25 @@ class Parquet:
             each = [part.reshape(number, cut, *part.shape[1:]) for part in columns]
             return np.concatenate(each, axis=1, dtype=dtype, casting="same_kind")
 
-        x = together([part.x for part in parts], self.dtype)
+        x, told = self.told.split(together([part.x for part in parts], self.dtype))
         if self.centre is not None:
             x -= self.centre
         if self.scale is not None:
             x /= self.scale
         kind = None if self.reader.is_text else self.dtype
         y = together([part.y for part in parts], kind)
-        y = y if self.encode is None else self.encode(y)
         weight = np.full(y.shape[:2], self.total / self.batch_size, self.dtype)
+        if "weight" in told:
+            weight *= told.pop("weight")
         if any(part.is_complete is not None for part in parts):
             weight *= together([_marked(part) for part in parts], self.dtype)
-        return Batch(x, y, weight)
+        return Batch(x, self._encoded(y, told), weight)
 
     def fingerprint(self) -> str:
         """The SHA-256 of the files' names and counts, the columns and the order."""
         digest = hashlib.sha256(self.dataset.fingerprint().encode())
         order = (self.schema.to_dict(), self.target, self.shards, self.pool)
+        order += (self.told.columns,) if self.told.columns else ()
         digest.update(repr(order).encode())
         return digest.hexdigest()
 
@@ -321,14 +340,22 @@ def _marked(rows: Rows) -> np.ndarray:
 
 
 def _plain(
-    dataset: ParquetDataset, target: str, inputs: Sequence[str] | None
+    dataset: ParquetDataset,
+    target: str,
+    inputs: Sequence[str] | None,
+    columns: Mapping[str, str],
 ) -> Schema:
     """The schema of columns of numbers, for which nothing must be known."""
-    names = inputs or [name for name in dataset.names if name != target]
+    others = {target, *columns.values()}
+    names = inputs or [name for name in dataset.names if name not in others]
+    names = [*names, *columns.values()]
     for name in names:
-        if name in dataset.names and is_category(dataset.schema.field(name).type):
+        if name not in dataset.names:
+            continue
+        kind = dataset.schema.field(name).type
+        if is_category(kind) or is_timestamp(kind):
             raise InputError(
-                f"column {name!r} is of strings, whose values must be known: give "
+                f"column {name!r} is of strings or dates, which must be known: give "
                 "schema=natgrad.data.scan(data, target).schema, or other inputs"
             )
     if not names:

@@ -17,11 +17,12 @@ from natgrad._config import Run
 from natgrad._printable import naming
 from natgrad._registry import CLASSES, guesses, kind_of, names
 from natgrad.data import _tables as tables
-from natgrad.data._columns import require
+from natgrad.data._columns import listed, require
 from natgrad.data._dataset import ParquetDataset, is_dataset
+from natgrad.data._encoding import MAX_VALUES
 from natgrad.data._parquet import Parquet
 from natgrad.data._scan import Part, Summary, merge, scan_part
-from natgrad.data._tables import MAX_VALUES, Schema
+from natgrad.data._schema import Schema, infer
 from natgrad.errors import InputError
 
 
@@ -42,7 +43,7 @@ class Stream(NamedTuple):
 class Prepared(NamedTuple):
     """A run in which every choice is made, and the data it is trained on.
 
-    `x` are named columns of inputs and `y` targets; or `x` is a stream of both. `notes`
+    `x` is a table of inputs and `y` are targets; or `x` is a stream of both. `notes`
     are the choices with their reasons, `classes` those of the target, if it has any.
     `scan` is what a pass over a data set found, for a run that is resumed.
     """
@@ -59,7 +60,6 @@ class Prepared(NamedTuple):
     def metadata(self) -> dict[str, Any]:
         """What is saved with a model, so that it reads other tables in the same way."""
         return {
-            "schema": self.schema.to_dict(),
             "target": self.run.target,
             "likelihood": self.run.likelihood,
             "rows": self.rows,
@@ -128,6 +128,8 @@ def _likelihood(
     run: Run, y: np.ndarray, values: np.ndarray | None, notes: list[str]
 ) -> str:
     likelihood, is_text = run.likelihood, y.dtype.kind in "OU"
+    if likelihood == "auto" and run.told.keys() - {"weight", "offset"}:
+        return "auto"  # the columns that come with the target decide
     if likelihood == "auto":
         likelihood, reason = guess(y, values)
         notes.append(f"guessed --likelihood {likelihood}: {reason}")
@@ -155,14 +157,15 @@ def _classes(run: Run, values: np.ndarray | None) -> np.ndarray:
 
 def _inputs(run: Run, columns: list[str], notes: list[str]) -> list[str]:
     """The columns to predict from: by default all but the target and an index."""
-    require(columns, [run.target])
+    require(columns, [run.target, *run.told.values()])
     if run.inputs:
         return list(run.inputs)
     for place, name in enumerate(columns):
         if name in INDICES:
             shown = repr(name) if name else f"{place + 1}, which has no name,"
             notes.append(f"column {shown} is left out: it seems to be a pandas index")
-    return [name for name in columns if name not in {run.target, *INDICES}]
+    others = {run.target, *run.told.values(), *INDICES}
+    return [name for name in columns if name not in others]
 
 
 Read = tuple[Prepared, np.ndarray, np.ndarray | None]
@@ -171,33 +174,34 @@ Read = tuple[Prepared, np.ndarray, np.ndarray | None]
 
 def _read(run: Run, notes: list[str]) -> Read:
     """Reads a table that fits in memory."""
-    import pyarrow as arrow
-
-    columns = None if run.inputs is None else [*run.inputs, run.target]
+    told = [*run.told.values()]
+    columns = None if run.inputs is None else [*run.inputs, *told, run.target]
     table = tables.read(run.data, columns)
     with naming(run.data):
         inputs = _inputs(run, table.column_names, notes)
-        schema = tables.infer(table, inputs, run.nulls)
-        x, is_complete, y = schema.encode(table, run.target)
+        schema = infer(table, inputs, run.nulls, run.date_periods)
+        _, is_complete, y = schema.encode(table, run.target)
         if not is_complete.any():
             raise InputError("there is no row without a null")
-    x, y = np.ascontiguousarray(x[is_complete].T), y[is_complete]
+    x, y = table.select([*inputs, *told]).filter(is_complete), y[is_complete]
     _note_dropped(len(y), len(table), notes)
+    _note_filled(schema, notes)
     with Path(run.data).open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     run = dataclasses.replace(run, inputs=tuple(inputs), sha256=digest)
-    named = arrow.table([*x], names=schema.features)
-    return Prepared(run, schema, len(y), named, y), y, y
+    return Prepared(run, schema, len(y), x, y), y, y
 
 
 def _scanned(run: Run, scan: tuple[bytes, ...], notes: list[str]) -> Read:
     """Reads a data set on disk once, unless `scan` has what that would find."""
     dataset = ParquetDataset(run.data)
-    inputs = _inputs(run, dataset.names, notes)
+    inputs, told = _inputs(run, dataset.names, notes), run.told
     if not scan:
-        options = {"nulls": run.nulls, "seed": run.seed}
+        options: dict[str, Any] = {"nulls": run.nulls, "seed": run.seed}
+        options["date_periods"] = run.date_periods
         options |= distributed.place()._asdict()
-        part = scan_part(dataset, run.target, inputs, **options)
+        # Columns that come with the target are read as inputs are, and come last.
+        part = scan_part(dataset, run.target, [*inputs, *told.values()], **options)
         scan = tuple(distributed.exchange(part.to_bytes()))
     found = merge([Part.from_bytes(part) for part in scan])
     _note_dropped(found.num_complete, found.num_rows, notes)
@@ -217,16 +221,27 @@ def _scanned(run: Run, scan: tuple[bytes, ...], notes: list[str]) -> Read:
         schema=found.schema,
         shards=shards,
         num_complete=found.num_complete,
+        columns=told,
     )
+    _note_filled(batches.told.inputs, notes)
     stream, rows = Stream(batches, found), found.num_complete
     values = None if found.values is None else np.array(found.values)
-    prepared = Prepared(run, found.schema, rows, stream, scan=scan)
+    prepared = Prepared(run, batches.told.inputs, rows, stream, scan=scan)
     return prepared, found.sample_y, values
 
 
 def _note_dropped(rows: int, total: int, notes: list[str]) -> None:
     if rows < total:
         notes.append(f"dropped {total - rows:,} of {total:,} rows: they have a null")
+
+
+def _note_filled(schema: Schema, notes: list[str]) -> None:
+    names = [column.name for column in schema.columns if column.has_gaps]
+    if names:
+        notes.append(
+            f"filled in nulls, and added an indicator of them, in {listed(names)}; "
+            "--nulls drop leaves out their rows"
+        )
 
 
 def _sizes(run: Run, groups: int) -> tuple[int, int]:

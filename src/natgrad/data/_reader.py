@@ -14,7 +14,8 @@ from natgrad.data._columns import (
     target_of,
 )
 from natgrad.data._dataset import ParquetDataset
-from natgrad.data._tables import Category, Schema
+from natgrad.data._encoding import Number
+from natgrad.data._schema import Schema
 from natgrad.errors import InputError
 
 
@@ -45,7 +46,7 @@ class Reader:
         kinds = [
             dataset.schema.field(column.name).type
             for column in schema.columns
-            if not isinstance(column, Category)
+            if isinstance(column, Number)
         ]
         self.width = len(schema.features)
         self.dtype = np.float32 if all(map(_is_short, kinds)) else np.float64
@@ -107,10 +108,10 @@ class Reader:
         done = 0
         for column in self.schema.columns:
             part = slice(done, done := done + len(column.features))
-            if isinstance(column, Category):
-                x[:, part] = column.encode(table[column.name])
-            else:
+            if isinstance(column, Number) and not column.has_gaps:
                 number_column(table[column.name], column.name, x[:, done - 1])
+            else:
+                x[:, part] = column.encode(table[column.name])
         # One sum tells that all are finite: rare are the tables of which it does not.
         with np.errstate(all="ignore"):
             is_finite = np.isfinite(x.sum())

@@ -9,19 +9,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from natgrad._config import NULLS
+from natgrad._config import FILLED, NULLS, PERIODS
 from natgrad._printable import naming
 from natgrad.data._columns import (
     coded,
+    days,
     is_category,
     is_text,
+    is_timestamp,
     number_column,
     numbers,
     refuse_nulls,
     require,
 )
 from natgrad.data._dataset import ParquetDataset
-from natgrad.data._tables import MAX_VALUES, Number, Schema, described
+from natgrad.data._encoding import MAX_VALUES, Category, Date, describe
+from natgrad.data._moments import earliest, moments_of, together
+from natgrad.data._schema import Schema
 from natgrad.errors import InputError
 
 
@@ -43,7 +47,8 @@ class Part(NamedTuple):
     those without a null, and the nulls of each column. `sample` has rows: a random
     priority, the place in the table, and the columns, strings as places in `values`.
     These are for each column its strings and how often each is there, the different
-    numbers of a target that has few, or else None.
+    numbers of a target that has few, or else None. `firsts` has the first of each
+    column of dates, in days since 1970.
     """
 
     moments: np.ndarray
@@ -53,10 +58,12 @@ class Part(NamedTuple):
     names: list[str]
     nulls: str
     total: int
+    firsts: Sequence[float | None]
+    periods: Sequence[str]
 
     def to_bytes(self) -> bytes:
         """The part for other processes and for a file."""
-        rest = json.dumps([self.values, self.names, self.nulls, self.total]).encode()
+        rest = json.dumps(self[3:]).encode()
         file = io.BytesIO()
         np.savez(
             file,
@@ -109,11 +116,14 @@ def scan(
     nulls: str = "error",
     rows: int = 65536,
     seed: int = 0,
+    date_periods: Sequence[str] = (),
 ) -> Summary:
     """Reads a table once, for its schema, means, standard deviations and a sample.
 
-    `nulls` says what to do with a null: "error", "drop" its row or fill in the "mean".
-    The sample has at most `rows` rows.
+    `nulls` says what to do with a null: "error", "drop" its row, fill in the "mean", or
+    also add an "indicator". Dates become days since the first; `date_periods`, of
+    "day", "week" and "year", add a sine and a cosine each. The sample has at most
+    `rows` rows.
 
     Raises:
         InputError: If the files have no such columns, or a null with `nulls="error"`.
@@ -123,7 +133,8 @@ def scan(
     >>> natgrad.data.scan("t.parquet", target="b").num_complete
     3
     """
-    return merge([scan_part(data, target, inputs, nulls, rows, seed)])
+    part = scan_part(data, target, inputs, nulls, rows, seed, date_periods=date_periods)
+    return merge([part])
 
 
 def scan_part(
@@ -135,6 +146,7 @@ def scan_part(
     seed: int = 0,
     process: int = 0,
     processes: int = 1,
+    date_periods: Sequence[str] = (),
 ) -> Part:
     """What one of several processes reads; the parts of all make the summary.
 
@@ -143,6 +155,10 @@ def scan_part(
     dataset = data if isinstance(data, ParquetDataset) else ParquetDataset(data)
     if nulls not in NULLS:
         raise InputError(f"nulls is {nulls!r}; it should be one of {', '.join(NULLS)}")
+    if unknown := [period for period in date_periods if period not in PERIODS]:
+        raise InputError(
+            f"date_periods has {unknown[0]!r}; they should be of {', '.join(PERIODS)}"
+        )
     inputs = (
         [name for name in dataset.names if name != target] if inputs is None else inputs
     )
@@ -158,12 +174,11 @@ def scan_part(
     for at in range(process, len(blocks), processes):
         for place in blocks[at]:
             some, rows_of = scanner.read(int(place))
-            moments[at] = _together(moments[at], some)
+            moments[at] = together(moments[at], some)
             seen[at] += rows_of
     sample = scanner.sample(scanner.size)
-    return Part(
-        moments, seen, sample, scanner.values(), scanner.names, nulls, dataset.total
-    )
+    rest = (scanner.values(), scanner.names, nulls, dataset.total)
+    return Part(moments, seen, sample, *rest, scanner.firsts, list(date_periods))
 
 
 def merge(parts: Sequence[Part]) -> Summary:
@@ -173,31 +188,41 @@ def merge(parts: Sequence[Part]) -> Summary:
     moments = np.zeros_like(first.moments[0])
     # A block is one part's; the others have zeros there.
     for block in np.sum([part.moments for part in parts], axis=0):
-        moments = _together(moments, block)
+        moments = together(moments, block)
     scanned, whole, *null_counts = np.sum([part.rows for part in parts], axis=(0, 1))
     if not whole:
         raise InputError("there is no row without a null")
     values = [_union(column) for column in zip(*[p.values for p in parts], strict=True)]
+    firsts = [earliest(each) for each in zip(*[p.firsts for p in parts], strict=True)]
     columns = []
-    for name, (number, mean, _), texts in zip(inputs, moments, values, strict=False):
+    for at, (name, (number, mean, _)) in enumerate(zip(inputs, moments, strict=False)):
+        texts = values[at]
         known = {"values": texts} if texts is not None else {"mean": mean}
-        columns.append(described(name, first.nulls, **known if number or texts else {}))
+        if firsts[at] is not None:
+            known |= {"first": firsts[at], "periods": first.periods}
+        known = known if number or texts else {}
+        columns.append(describe(name, first.nulls, int(whole - number), **known))
     schema = Schema(tuple(columns), first.nulls)
     drawn = _drawn(parts, values)
     x, means, deviations = [], [], []
     for at, column in enumerate(schema.columns):
-        if isinstance(column, Number):
-            there = np.where(np.isnan(drawn[:, at]), moments[at, 1], drawn[:, at])
-            x.append(there[:, None])
-            means.append([moments[at, 1]])
-            deviations.append([np.sqrt(moments[at, 2] / whole)])
-        else:
-            x.append(
-                (drawn[:, at, None] == np.arange(len(column.values))).astype(float)
-            )
+        some = column.expand(drawn[:, at])
+        # Of sines and cosines a sample tells enough.
+        mean, deviation = np.mean(some, axis=0), np.std(some, axis=0)
+        if column.has_gaps:
+            share = 1 - moments[at, 0] / whole
+            mean[-1], deviation[-1] = share, np.sqrt(share * (1 - share))
+        if isinstance(column, Category):
             shares = np.array([values[at][text] for text in column.values]) / whole
-            means.append(shares)
-            deviations.append(np.sqrt(shares * (1 - shares)))
+            mean[: len(shares)] = shares
+            deviation[: len(shares)] = np.sqrt(shares * (1 - shares))
+        else:
+            start = column.first if isinstance(column, Date) else 0.0
+            mean[0] = moments[at, 1] - start
+            deviation[0] = np.sqrt(moments[at, 2] / whole)
+        x.append(some)
+        means.append(mean)
+        deviations.append(deviation)
     labels, y = values[-1], drawn[:, -1]
     is_strings = isinstance(labels, dict)
     y = np.array(sorted(labels), dtype=str)[y.astype(int)] if is_strings else y
@@ -238,6 +263,8 @@ class _Scanner:
         *inputs, target = kinds
         is_strings = is_text(target) or types.is_boolean(target)
         self.is_strings = [*map(is_category, inputs), is_strings]
+        self.is_dates = [*map(is_timestamp, inputs), False]
+        self.firsts: list[float | None] = [None for _ in names]
         self.texts: list[dict[str, int]] = [{} for _ in names]
         self.counts: list[np.ndarray] = [np.zeros(0, int) for _ in names]
         self.targets: np.ndarray | None = np.zeros(0)
@@ -253,13 +280,13 @@ class _Scanner:
                 self._fill(table[name], at, matrix[:, at])
             is_null = np.isnan(matrix)
             self._check(is_null)
-        refused = is_null[:, -1:] if self.nulls == "mean" else is_null
+        refused = is_null[:, -1:] if self.nulls in FILLED else is_null
         is_kept = np.asarray(~refused.any(axis=1))
         kept = matrix if is_kept.all() else matrix[is_kept]
         self._count(kept)
         self._draw(place, is_kept, kept)
         rows = [len(table), len(kept), *is_null.sum(0)]
-        return _moments(kept), np.array(rows, float)
+        return moments_of(kept), np.array(rows, float)
 
     def values(self) -> list[Any]:
         found: list[Any] = []
@@ -277,6 +304,9 @@ class _Scanner:
         return np.concatenate([self.drawn[order], short])
 
     def _fill(self, column: Any, at: int, out: np.ndarray) -> None:
+        if self.is_dates[at]:
+            out[:] = days(column, self.names[at])
+            return
         if not self.is_strings[at]:
             number_column(column, self.names[at], out)
             with np.errstate(all="ignore"):
@@ -298,10 +328,13 @@ class _Scanner:
     def _check(self, is_null: np.ndarray) -> None:
         for at, name in enumerate(self.names):
             is_target = at == len(self.names) - 1
-            if self.nulls == "error" or (is_target and self.nulls == "mean"):
+            if self.nulls == "error" or (is_target and self.nulls in FILLED):
                 refuse_nulls(is_null[:, at], name, is_target)
 
     def _count(self, kept: np.ndarray) -> None:
+        for at in np.flatnonzero(self.is_dates):
+            here = None if np.isnan(kept[:, at]).all() else np.nanmin(kept[:, at])
+            self.firsts[at] = earliest([self.firsts[at], here])
         for at in np.flatnonzero(self.is_strings):
             codes = kept[:, at]
             codes = codes[~np.isnan(codes)].astype(int)
@@ -333,28 +366,6 @@ def _chosen(dataset: ParquetDataset, seed: int) -> tuple[np.ndarray, int]:
         number = np.searchsorted(np.cumsum(dataset.rows[chosen]), MOST, side="right")
         chosen = np.sort(chosen[: max(1, int(number))])
     return chosen, min(BLOCKS, len(chosen))
-
-
-def _moments(rows: np.ndarray) -> np.ndarray:
-    """How many numbers each column has, their mean and squared distances from it."""
-    is_null = np.isnan(rows)
-    number = len(rows) - is_null.sum(0)
-    there = np.where(is_null, 0.0, rows) if is_null.any() else rows
-    mean = there.sum(0) / np.maximum(number, 1)
-    distance = there - mean
-    if is_null.any():
-        distance[is_null] = 0
-    return np.stack([number, mean, (distance**2).sum(0)], axis=-1)
-
-
-def _together(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """The moments of two sets of rows together."""
-    number = one[..., 0] + other[..., 0]
-    share = other[..., 0] / np.maximum(number, 1)
-    apart = other[..., 1] - one[..., 1]
-    mean = np.where(one[..., 0] > 0, one[..., 1] + apart * share, other[..., 1])
-    squares = one[..., 2] + other[..., 2] + apart**2 * one[..., 0] * share
-    return np.stack([number, mean, squares], axis=-1)
 
 
 def _union(values: Sequence[Any]) -> Any:

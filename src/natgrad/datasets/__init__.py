@@ -16,6 +16,7 @@ from natgrad.datasets._files import (
     path as path,
     read,
 )
+from natgrad.datasets._frames import Table as Table, frame as frame, tables as tables
 from natgrad.datasets._registry import Dataset as Dataset
 from natgrad.datasets._splits import (
     Split as Split,
@@ -36,6 +37,9 @@ __all__ = [
     "Split",
     "describe",
     "Dataset",
+    "frame",
+    "tables",
+    "Table",
     "folder",
     "path",
 ]

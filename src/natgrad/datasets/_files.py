@@ -12,6 +12,7 @@ import numpy as np
 
 from natgrad._runtime.cache_folder import cache_folder
 from natgrad.data import _tables as tables
+from natgrad.data._columns import numbers
 from natgrad.datasets._registry import KNOWN, Dataset
 from natgrad.datasets._splits import OFFICIAL
 from natgrad.errors import InputError, InputWarning
@@ -122,7 +123,7 @@ def read(file: Path) -> tuple[list[str], np.ndarray, np.ndarray]:
 
 
 def _whole(table: Any, name: str) -> np.ndarray:
-    values = tables.numbers(table[name], name)
+    values = numbers(table[name], name)
     if np.isnan(values).any():
         raise InputError(f"column {name!r} has unexpected nulls")
     return values

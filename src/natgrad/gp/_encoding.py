@@ -14,6 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import expit
 
 from natgrad import linalg
 from natgrad._container import shown
@@ -23,6 +24,7 @@ from natgrad.families import gaussian
 from natgrad.gp import kernels, likelihoods, means
 from natgrad.gp._interop import AbstractForeign
 from natgrad.gp._sparse import SparseGP
+from natgrad.gp.likelihoods._base import is_column
 
 
 MAX_PARTS = 1024
@@ -90,8 +92,14 @@ def described(value: Any, where: str, source: Source) -> Any:
     if isinstance(value, eqx.Module):
         fields = {"class": _name(value, where, source)}
         for field in dataclasses.fields(value):
-            at = f"{where}.{field.name}"
-            fields[field.name] = described(getattr(value, field.name), at, source)
+            if is_column(field) and getattr(value, field.name) is not None:
+                raise InputError(
+                    f"{where}.{field.name} is a column of a row; save the likelihood "
+                    "without it"
+                )
+        for name in _fields(type(value)):
+            at = f"{where}.{name}"
+            fields[name] = described(getattr(value, name), at, source)
         return fields
     if where == "model.log_prior":
         raise InputError(
@@ -108,6 +116,11 @@ def described(value: Any, where: str, source: Source) -> Any:
         f"{where} is a {type(value).__module__}.{type(value).__qualname__}; a file "
         "holds arrays, numbers, strings, None, and tuples and equinox modules of them"
     )
+
+
+def fields_of(kind: type[eqx.Module]) -> list[dataclasses.Field]:
+    """The fields of a class that are in files. All others are None there."""
+    return [field for field in dataclasses.fields(kind) if not is_column(field)]
 
 
 def _name(value: eqx.Module, where: str, source: Source) -> str:
@@ -207,24 +220,26 @@ def _module(node: dict[str, Any], where: str, source: Source) -> eqx.Module:
         raise IncompatibleFileError(
             f"{shown(where)} is of class {shown(name)}, which is not known{yours}"
         )
-    fields = {field.name: field for field in dataclasses.fields(kind)}
+    fields = _fields(kind)
     if node.keys() != {"class", *fields}:
         raise InputError(
             f"{shown(where)} has {shown(sorted(node))}; {name} has {sorted(fields)}"
         )
     values = {}
-    for field in fields.values():
-        at = f"{where}.{field.name}"
-        value = values[field.name] = _value(node[field.name], at, source)
-        is_static = field.metadata.get("static", False)
-        hint = hints(kind).get(field.name, Any)
+    for field, is_static in fields.items():
+        at = f"{where}.{field}"
+        value = values[field] = _value(node[field], at, source)
+        hint = hints(kind).get(field, Any)
         if not _fits(value, hint) or (is_static and not _is_plain(value)):
             raise InputError(
-                f"{shown(at)} is {shown(node[field.name])}; {name} does not take that"
+                f"{shown(at)} is {shown(node[field])}; {name} does not take that"
             )
     try:
+        if getattr(kind, "file_fields", None) is not None:
+            return kind(**values)
         module = object.__new__(kind)
-        for field_name, value in values.items():
+        none = {field.name: None for field in dataclasses.fields(kind)}
+        for field_name, value in (none | values).items():
             object.__setattr__(module, field_name, value)
         if kind not in _NAMES or not _check_values(kind, values):
             for base in kind.__mro__:
@@ -233,6 +248,14 @@ def _module(node: dict[str, Any], where: str, source: Source) -> eqx.Module:
     except Exception as error:  # a check is free in what it raises
         raise InputError(f"{shown(where)}: {brief(error)}") from error
     return module
+
+
+def _fields(kind: type[eqx.Module]) -> dict[str, bool]:
+    """What a file has of a class, and whether it is static."""
+    if (names := getattr(kind, "file_fields", None)) is not None:
+        return dict.fromkeys(names, False)
+    static = lambda field: field.metadata.get("static", False)
+    return {field.name: static(field) for field in fields_of(kind)}
 
 
 def _check_values(kind: type[eqx.Module], values: dict[str, Any]) -> bool:
@@ -261,8 +284,10 @@ def _check_values(kind: type[eqx.Module], values: dict[str, Any]) -> bool:
 
 def _given(name: str, value: Any, arguments: Mapping[str, Any]) -> tuple[str, Any]:
     """A field as the constructor takes it, which may not be as its logarithm."""
-    if name in arguments or not name.startswith("log_"):
+    if name in arguments or not name.startswith(("log_", "logit_")):
         return name, value
+    if name.startswith("logit_"):
+        return name.removeprefix("logit_"), expit(np.asarray(value))
     with np.errstate(over="ignore", under="ignore"):  # the constructor will refuse it
         return name.removeprefix("log_"), np.exp(np.asarray(value))
 

@@ -34,8 +34,18 @@ class AbstractAnswers(eqx.Module):
         """One line that describes the model, without quotes or backslashes."""
 
     @property
+    def width(self) -> int:
+        """The number of inputs."""
+        return self.predictor.model.inducing.shape[-1]
+
+    @property
     def inputs(self) -> list[str]:
         """The names of the inputs, if they have names."""
+        return []
+
+    @property
+    def columns(self) -> list[dict[str, Any]]:
+        """How the columns of a table become the inputs, if they are not numbers."""
         return []
 
     @property
@@ -134,7 +144,7 @@ def write_stablehlo(answers: AbstractAnswers, path: Place) -> None:
         ) from error
     predictor = answers.predictor
     rows = jax.ShapeDtypeStruct(
-        (*export.symbolic_shape(ROWS), predictor.model.inducing.shape[-1]),
+        (*export.symbolic_shape(ROWS), answers.width),
         predictor.weights.dtype,
     )
     function = jax.jit(lambda x: answers(x))
@@ -146,7 +156,7 @@ def write_numpy(answers: AbstractAnswers, path: Place) -> None:
     """Writes answers as `to_numpy` does."""
     program = _program(answers)
     text = f"{_about(answers, program)}\n\nWritten by natgrad {_version()}."
-    code = numpy_code(program, answers.title, text, answers.inputs)
+    code = numpy_code(program, answers.title, text, answers.inputs, answers.columns)
     Path(path).write_text(code, encoding="utf-8")
 
 
@@ -222,8 +232,7 @@ def _program(answers: AbstractAnswers) -> Program:
     arrays, rest = eqx.partition(answers, eqx.is_array)
     function = lambda arrays, x: eqx.combine(arrays, rest)(x)
     predictor = answers.predictor
-    width = predictor.model.inducing.shape[-1]
-    program = program_of(function, arrays, width, predictor.weights.dtype)
+    program = program_of(function, arrays, answers.width, predictor.weights.dtype)
     for name, (index, labels) in answers.labels.items():
         program = looked_up(program, name, index, labels)
     return program
@@ -241,7 +250,7 @@ def _name(kernel: AbstractKernel) -> str:
 
 
 def _about(answers: AbstractAnswers, program: Program) -> str:
-    size, width = answers.predictor.model.inducing.shape
+    size, width = len(answers.predictor.model.inducing), answers.width
     shapes = {
         key: ", ".join(["N", *map(str, value.shape[1:])])
         for key, value in program.outputs.items()

@@ -120,9 +120,10 @@ def fit(
         )
     loss = lambda model, batch: -elbo(model, batch, batches.num_data)
     score = None if held_out is None else _score(model, as_batch(held_out))
+    uncensored = getattr(model.likelihood, "noise", model.likelihood)
     chosen = {
         "num_inducing": len(model.inducing),
-        "likelihood": type(model.likelihood).__name__,
+        "likelihood": type(uncensored).__name__,
     }
     options["config"] = (options.get("config") or {}) | chosen
     fitted = run(rule, model, batches, seed=seed, score=score, loss=loss, **options)

@@ -5,22 +5,20 @@ is about a hundred times as fast: it stops each series when it has converged, wh
 compiled loop all rows wait for the slowest.
 """
 
-import abc
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy import special
 
 from natgrad._quadrature import gauss_hermite
-from natgrad.gp.likelihoods._base import PREDICTIVE_NODES, AbstractLikelihood
-from natgrad.gp.likelihoods._continuous import (
-    Beta,
-    Gamma,
-    HeteroskedasticGaussian,
-    StudentT,
+from natgrad.gp._target_kinds import (
+    KNOWN as KNOWN,
+    Latent as Latent,
+    Targets as Targets,
+    targets_of as targets_of,
 )
-from natgrad.gp.likelihoods._discrete import NegativeBinomial, Poisson
+from natgrad.gp.likelihoods._base import PREDICTIVE_NODES
 
 
 CHUNK = 1024
@@ -47,180 +45,32 @@ EXACT = 1e-6
 of the logarithm of a target, or of its logit."""
 
 
-class Targets(abc.ABC):
-    """The targets of one likelihood, given the distribution of f at some rows.
-
-    A search has a real number t for each target. `begin` says where it begins: the t
-    of a normal score z is near centre + width z.
-    """
-
-    is_count = False
-    farthest = 700.0
-    """How large t may be: beyond it targets overflow."""
-    is_tabled = True
-    """Whether its distribution function takes so long that a table pays."""
-
-    def __init__(self, likelihood: Any):
-        self.likelihood = likelihood
-
-    @abc.abstractmethod
-    def given(self, f: np.ndarray, y: np.ndarray, rows: "Latent") -> np.ndarray:
-        """The probability of at most y, given f. Of counts, a smooth function of y."""
-
-    @abc.abstractmethod
-    def begin(self, rows: "Latent") -> tuple[np.ndarray, np.ndarray]:
-        """The centre and the width."""
-
-    @abc.abstractmethod
-    def at(self, t: np.ndarray, rows: "Latent") -> np.ndarray:
-        """The target of a t."""
-
-
-class Latent(NamedTuple):
-    """The mean and the variance of f at each row, of each latent function."""
-
-    mean: np.ndarray
-    var: np.ndarray
-
-    def of(self, rows: Any) -> "Latent":
-        return Latent(self.mean[rows], self.var[rows])
-
-
-class _Real(Targets):
-    """y = centre + width sinh(t), which reaches far into heavy tails."""
-
-    is_tabled = False
-    farthest = 40.0
-
-    @abc.abstractmethod
-    def spread(self, rows: Latent) -> tuple[np.ndarray, np.ndarray]:
-        """A mean and a deviation of y, roughly."""
-
-    def begin(self, rows: Latent) -> tuple[np.ndarray, np.ndarray]:
-        return np.zeros(len(rows.mean)), np.ones(len(rows.mean))
-
-    def at(self, t: np.ndarray, rows: Latent) -> np.ndarray:
-        centre, width = self.spread(rows)
-        return centre + width * np.sinh(t)
-
-
-class _StudentT(_Real):
-    def given(self, f: np.ndarray, y: np.ndarray, rows: Latent) -> np.ndarray:
-        dof, x = self.likelihood.dof, (y - f) / float(self.likelihood.scale)
-        if dof != 3:
-            return special.stdtr(dof, x)
-        x /= math.sqrt(3)  # a tenth of the time
-        return 0.5 + (np.arctan(x) + x / (1 + x * x)) / math.pi
-
-    def spread(self, rows: Latent) -> tuple[np.ndarray, np.ndarray]:
-        return rows.mean, np.sqrt(rows.var + float(self.likelihood.scale) ** 2)
-
-
-class _Heteroskedastic(_Real):
-    def given(self, f: np.ndarray, y: np.ndarray, rows: Latent) -> np.ndarray:
-        mean, var = rows.mean[:, :1], rows.var[:, :1]
-        return special.ndtr((y - mean) / np.sqrt(var + np.exp(2 * f)))
-
-    def spread(self, rows: Latent) -> tuple[np.ndarray, np.ndarray]:
-        noise = np.exp(2 * rows.mean[:, 1])
-        return rows.mean[:, 0], np.sqrt(rows.var[:, 0] + noise)
-
-
-class _Gamma(Targets):
-    def given(self, f: np.ndarray, y: np.ndarray, rows: Latent) -> np.ndarray:
-        shape = float(self.likelihood.shape)
-        # 0 and infinity are right here: the probability is then 0 or 1.
-        with np.errstate(divide="ignore", over="ignore"):
-            part = np.exp(np.log(shape * np.maximum(y, 0)) - f)
-        return special.gammainc(shape, part)
-
-    def begin(self, rows: Latent) -> tuple[np.ndarray, np.ndarray]:
-        shape = float(self.likelihood.shape)
-        square = rows.var + special.polygamma(1, shape)
-        return rows.mean + special.digamma(shape) - math.log(shape), np.sqrt(square)
-
-    def at(self, t: np.ndarray, rows: Latent) -> np.ndarray:
-        return np.exp(np.minimum(t, 700.0))  # a search may go beyond
-
-
-class _Beta(Targets):
-    def given(self, f: np.ndarray, y: np.ndarray, rows: Latent) -> np.ndarray:
-        sides = self._sides(f)
-        alpha, beta = (np.maximum(side, np.finfo(float).tiny) for side in sides)
-        return special.betainc(alpha, beta, np.clip(y, 0, 1))
-
-    def _sides(self, f: np.ndarray) -> list[np.ndarray]:
-        mean = special.expit if self.likelihood.link == "logit" else special.ndtr
-        return [float(self.likelihood.scale) * mean(side) for side in (f, -f)]
-
-    def begin(self, rows: Latent) -> tuple[np.ndarray, np.ndarray]:
-        alpha, beta = (np.maximum(side, 0.01) for side in self._sides(rows.mean))
-        square = special.polygamma(1, alpha) + special.polygamma(1, beta) + rows.var
-        return special.digamma(alpha) - special.digamma(beta), np.sqrt(square)
-
-    def at(self, t: np.ndarray, rows: Latent) -> np.ndarray:
-        return special.expit(t)
-
-
-class _Counts(Targets):
-    """y = exp(t) − 1: the quantile is the next whole number."""
-
-    is_count = True
-    dispersion = 0.0
-
-    def begin(self, rows: Latent) -> tuple[np.ndarray, np.ndarray]:
-        rate = np.exp(np.minimum(rows.mean, 600))
-        square = rate + rate**2 * (self.dispersion + rows.var)
-        return np.log1p(rate), np.sqrt(square) / (1 + rate)
-
-    def at(self, t: np.ndarray, rows: Latent) -> np.ndarray:
-        return np.expm1(t)
-
-
-class _Poisson(_Counts):
-    def given(self, f: np.ndarray, y: np.ndarray, rows: Latent) -> np.ndarray:
-        return special.gammaincc(y + 1, np.exp(np.minimum(f, 350)))
-
-
-class _NegativeBinomial(_Counts):
-    def __init__(self, likelihood: Any):
-        super().__init__(likelihood)
-        self.log_dispersion = float(likelihood.log_dispersion)
-        self.dispersion = math.exp(self.log_dispersion)
-
-    def given(self, f: np.ndarray, y: np.ndarray, rows: Latent) -> np.ndarray:
-        success = special.expit(-f - self.log_dispersion)
-        return special.betainc(1 / self.dispersion, y + 1, success)
-
-
-KNOWN: dict[type, type[Targets]] = {
-    StudentT: _StudentT,
-    HeteroskedasticGaussian: _Heteroskedastic,
-    Gamma: _Gamma,
-    Beta: _Beta,
-    Poisson: _Poisson,
-    NegativeBinomial: _NegativeBinomial,
-}
-
-
-def targets_of(likelihood: AbstractLikelihood) -> Targets | None:
-    """The targets of a likelihood, or None if it is not known here."""
-    kind = KNOWN.get(type(likelihood))
-    return kind(likelihood) if kind else None
-
-
-def cdf(targets: Targets, mean: Any, var: Any, y: Any) -> np.ndarray:
+def cdf(
+    targets: Targets, mean: Any, var: Any, y: Any, columns: Any = None
+) -> np.ndarray:
     """The probability of at most each target."""
-    y = np.asarray(y, float)
+    rows, y = _latent(mean, var, columns), np.asarray(y, float)
+    below = targets.zeros + (1 - targets.zeros) * _cdf(targets, rows, y)
+    return np.where(y < 0, 0, below) if targets.is_count else below
+
+
+def _cdf(targets: Targets, rows: Latent, y: np.ndarray) -> np.ndarray:
     if not targets.is_count:
-        return _averaged(targets, _latent(mean, var), y)
-    some = _averaged(targets, _latent(mean, var), np.floor(np.maximum(y, 0)))
-    return np.where(y < 0, 0, some)
+        return _averaged(targets, rows, y)
+    return np.where(y < 0, 0, _averaged(targets, rows, np.floor(np.maximum(y, 0))))
 
 
-def quantiles(targets: Targets, mean: Any, var: Any, levels: np.ndarray) -> np.ndarray:
+def quantiles(
+    targets: Targets, mean: Any, var: Any, levels: np.ndarray, columns: Any = None
+) -> np.ndarray:
     """The quantiles of targets at given levels, [N, levels]."""
-    rows = _latent(mean, var)
+    is_zero = levels <= targets.zeros
+    some = np.where(is_zero, 0.5, (levels - targets.zeros) / (1 - targets.zeros))
+    y = _quantiles(targets, _latent(mean, var, columns), some)
+    return np.where(is_zero, 0, y) if targets.zeros else y
+
+
+def _quantiles(targets: Targets, rows: Latent, levels: np.ndarray) -> np.ndarray:
     t = np.full((len(rows.mean), len(levels)), np.nan)
     if targets.is_tabled:
         _fill_from_tables(targets, rows, levels, t)
@@ -230,8 +80,9 @@ def quantiles(targets: Targets, mean: Any, var: Any, levels: np.ndarray) -> np.n
     return _whole(targets, rows, levels, y) if targets.is_count else y
 
 
-def _latent(mean: Any, var: Any) -> Latent:
-    return Latent(np.asarray(mean, float), np.asarray(var, float))
+def _latent(mean: Any, var: Any, columns: Any) -> Latent:
+    columns = {name: np.asarray(each) for name, each in (columns or {}).items()}
+    return Latent(np.asarray(mean, float), np.asarray(var, float), columns)
 
 
 def _averaged(
@@ -246,7 +97,8 @@ def _averaged(
     for start in range(0, len(y), CHUNK):
         some = slice(start, start + CHUNK)
         latent = rows.of(some)
-        mean, var = (a if a.ndim == 1 else a[:, -1] for a in latent)
+        both = latent.mean, latent.var
+        mean, var = (a if a.ndim == 1 else a[:, -1] for a in both)
         f = mean[:, None] + np.sqrt(var)[:, None] * points
         found[some] = targets.given(f, y[some, None], latent) @ weights
     return found.clip(0, 1)
@@ -333,7 +185,7 @@ def _whole(
     low = np.maximum(low, -1)
     while (is_wide := high - low > 1).any():
         middle = np.where(is_wide, np.floor((low + high) / 2), high)
-        is_short = (cdf(targets, *rows, middle) < aims) & is_wide
+        is_short = (_cdf(targets, rows, middle) < aims) & is_wide
         low, high = np.where(is_short, middle, low), np.where(is_short, high, middle)
     count[near] = high
     return count.reshape(shape)

@@ -1,13 +1,11 @@
 """Axes, colours and labels that all pictures share."""
 
-import contextlib
-import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from natgrad.errors import InputError
+from natgrad.sklearn._summary import feature_names
 
 
 ACCENT, MISS, DATA, QUIET = "#0072B2", "#D55E00", "0.15", "0.45"
@@ -101,20 +99,14 @@ def some(rows: int, most: int = SHOWN) -> np.ndarray:
 
 def taken(X: Any, rows: np.ndarray) -> Any:
     """Some rows of an array or a frame."""
+    if hasattr(X, "take") and hasattr(X, "column_names"):  # of Arrow
+        return X.take(rows)
     return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
-
-
-@contextlib.contextmanager
-def unnamed() -> Iterator[None]:
-    """Silences scikit-learn's warning about rows of a grid, which have no names."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "X does not have valid feature names")
-        yield
 
 
 def require_inputs(estimator: Any, count: int, picture: str, instead: str) -> None:
     """Raises an InputError unless an estimator has so many inputs."""
-    found = estimator.n_features_in_
+    found = len(feature_names(estimator))
     if found != count:
         noun = "input" if found == 1 else "inputs"
         raise InputError(

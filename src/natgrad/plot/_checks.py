@@ -26,7 +26,6 @@ from natgrad.plot._canvas import (
     name_of,
     some,
     taken,
-    unnamed,
 )
 
 
@@ -119,10 +118,9 @@ def predicted(estimator: Any, X: Any, y: Any, ax: Any = None) -> Any:
     if is_classifier(estimator):
         return _confusion(estimator, X, target, ax)
     rows = some(len(target))
-    x, target = np.asarray(taken(X, rows), float), target[rows]
-    with unnamed():
-        mean = estimator.predict(x)
-        low, high = estimator.predict(x, quantiles=[0.05, 0.95]).T
+    x, target = estimator._rows(taken(X, rows)), target[rows]
+    mean = estimator.predict(x)
+    low, high = estimator.predict(x, quantiles=[0.05, 0.95]).T
     is_in = (target >= low) & (target <= high)
     # Bars overlap, so each is fainter if there are many.
     alpha = float(np.clip(60 / len(target), 0.08, 0.5))

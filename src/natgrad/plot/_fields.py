@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from natgrad.data._schema import EncodedRows
 from natgrad.errors import InputError
 from natgrad.metrics import as_targets, is_classifier, support_of, unwrapped
 from natgrad.plot._canvas import (
@@ -19,7 +20,6 @@ from natgrad.plot._canvas import (
     name_of,
     require_inputs,
     some,
-    unnamed,
 )
 from natgrad.sklearn._summary import feature_names
 
@@ -45,8 +45,12 @@ def fit(estimator: Any, X: Any = None, y: Any = None, ax: Any = None) -> Any:
     require_inputs(estimator, 1, "fit", "predicted")
     ax = axes(ax)
     z = np.asarray(estimator.inducing_points_, float)[:, 0]
-    x = z if X is None else np.asarray(X, float)[:, 0]
-    target = None if X is None or y is None else as_targets(X, y)
+    rows = None if X is None else estimator._rows(X)
+    x = z if rows is None else rows.x[:, 0]
+    target = None if rows is None or y is None else as_targets(X, y)
+    if rows is not None and target is not None and not is_classifier(estimator):
+        # Predictions are for one unit of exposure, and for one trial.
+        target = target / rows.told.get("exposure", rows.told.get("trials", 1.0))
     low, high = x.min(), x.max()
     margin = 0.04 * (high - low) or 1.0
     at = np.linspace(low - margin, high + margin, 400)
@@ -57,9 +61,9 @@ def fit(estimator: Any, X: Any = None, y: Any = None, ax: Any = None) -> Any:
         _bands(estimator, at, ax)
         ax.set_ylabel(name_of(y))
         if target is not None:
-            rows = some(len(x))
+            shown = some(len(x))
             style: dict[str, Any] = {"alpha": 0.55, "lw": 0, "zorder": 3}
-            ax.scatter(x[rows], target[rows], s=12, color=DATA, label="data", **style)
+            ax.scatter(x[shown], target[shown], s=12, color=DATA, label="data", **style)
     line = ax.get_xaxis_transform()
     style = {"color": QUIET, "ms": 7, "mew": 1.1, "transform": line}
     ax.plot(z, np.full(len(z), 0.015), "|", label="inducing inputs", **style)
@@ -75,9 +79,8 @@ def _bands(estimator: Any, at: np.ndarray, ax: Any) -> None:
     steps = support_of(estimator) == "count"
     # Quantiles are slow; the band is smooth between a few of them.
     rough = np.linspace(at[0], at[-1], 200 if steps else 60)
-    with unnamed():
-        found = estimator.predict(rough[:, None], quantiles=LEVELS)
-        mean = estimator.predict(at[:, None])
+    found = estimator.predict(EncodedRows(rough[:, None]), quantiles=LEVELS)
+    mean = estimator.predict(EncodedRows(at[:, None]))
     over = rough if steps else at
     if not steps:
         from scipy.interpolate import PchipInterpolator
@@ -92,8 +95,7 @@ def _bands(estimator: Any, at: np.ndarray, ax: Any) -> None:
 
 def _class_curves(estimator: Any, at: np.ndarray, x: Any, y: Any, ax: Any) -> None:
     classes = estimator.classes_
-    with unnamed():
-        shares = estimator.predict_proba(at[:, None])
+    shares = estimator.predict_proba(EncodedRows(at[:, None]))
     rows = some(len(x))
     lift = ax.get_xaxis_transform()
     for k, label in enumerate(classes):
@@ -136,14 +138,13 @@ def boundary(estimator: Any, X: Any, y: Any, ax: Any = None) -> Any:
     ax = axes(ax)
     from matplotlib.colors import to_rgb
 
-    x, target = np.asarray(X, float), as_targets(X, y)
+    x, target = estimator._rows(X).x, as_targets(X, y)
     low, high = x.min(0), x.max(0)
     margin = np.where(high > low, 0.06 * (high - low), 1.0)
     low, high = low - margin, high + margin
     sides = [np.linspace(low[i], high[i], 100) for i in range(2)]
     rows = np.stack(np.meshgrid(*sides), -1)
-    with unnamed():
-        shares = np.asarray(estimator.predict_proba(rows.reshape(-1, 2)))
+    shares = np.asarray(estimator.predict_proba(EncodedRows(rows.reshape(-1, 2))))
     shares = shares.reshape(100, 100, -1)
     ranked = np.sort(shares, -1)
     lead = (ranked[..., -1] - ranked[..., -2])[..., None]

@@ -1,6 +1,5 @@
 """Pictures of the fit: its training history, and the relevance of inputs."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ def history(history_or_estimator: Any, ax: Any = None) -> Any:
     if not isinstance(records, History):
         estimator, _ = unwrapped(records, None)
         records = estimator.history_
-        shift = -math.log(getattr(estimator, "y_scale_", 1.0))
+        shift = -float(np.log(getattr(estimator, "y_scale_", 1.0)).sum())
     if not len(records):
         raise InputError("the history has no records; pass that of a fit")
     ax = axes(ax)

@@ -1,47 +1,41 @@
 """The base of all estimators: from a table to a trained model and back to its units."""
 
-import functools
 import math
 import time
 import warnings
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
-import jax
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from natgrad import gp
-from natgrad._printable import printable_errors
 from natgrad._registry import KERNELS
-from natgrad._runtime import compilation_cache
-from natgrad._runtime.threads import few_threads, largest
 from natgrad.data._batch import Batch
-from natgrad.data._frames import require_numbers
 from natgrad.data._prepare import Stream
+from natgrad.data._schema import EncodedRows
 from natgrad.errors import InputError, InputWarning
-from natgrad.gp._files import from_bytes, to_bytes
 from natgrad.gp._online import update
 from natgrad.sklearn import (
-    _export as export,
-    _files as files,
-    _summary as summary,
+    _columns as columns,
+    _inputs as inputs,
     _training as training,
 )
-from natgrad.sklearn._doubts import reason_to_doubt
+from natgrad.sklearn._double import in_double
+from natgrad.sklearn._doubts import late_gain, reason_to_doubt
+from natgrad.sklearn._fitted import Fitted
 from natgrad.sklearn._kernels import is_convertible
+from natgrad.sklearn._outputs import require_outputs
 from natgrad.sklearn._targets import (
     Targets,
     centre_and_deviation,
     counted,
     input_scales,
     is_constant,
-    weighted,
+    weights,
 )
-from natgrad.train._history import History
 from natgrad.train._loop import CONVERGED
 
 
@@ -55,25 +49,7 @@ FAR = 1e100
 """Scaled inputs are clipped here: the square of 1e200 is infinite."""
 
 
-def in_double(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Computes in float64 without changing your settings of JAX."""
-
-    @functools.wraps(method)
-    def wrapped(*arguments: Any, **keywords: Any) -> Any:
-        model = getattr(arguments[0], "model_", None) if arguments else None
-        with (
-            compilation_cache.enabled(),
-            few_threads(largest(model)),
-            jax.enable_x64(True),
-            jax.numpy_dtype_promotion("standard"),
-            jax.numpy_rank_promotion("allow"),
-        ):
-            return method(*arguments, **keywords)
-
-    return wrapped
-
-
-class BaseGP(BaseEstimator):
+class BaseGP(Fitted, BaseEstimator):
     """Scales the inputs; a subclass defines its targets."""
 
     def __init__(
@@ -81,30 +57,32 @@ class BaseGP(BaseEstimator):
         likelihood: Any = "auto",
         *,
         kernel: Any = "matern52",
+        columns: Any = None,
         n_inducing: Any = "auto",
         max_iter: Any = "auto",
         minutes: Any = None,
         batch_size: Any = "auto",
+        date_periods: Any = (),
         random_state: Any = 0,
         verbose: Any = 1,
     ):
         # `fit` checks them, as scikit-learn demands.
         self.likelihood = likelihood
         self.kernel = kernel
+        self.columns = columns
         self.n_inducing = n_inducing
         self.max_iter = max_iter
         self.minutes = minutes
         self.batch_size = batch_size
+        self.date_periods = date_periods
         self.random_state = random_state
         self.verbose = verbose
 
-    def _targets(self, y: np.ndarray, weight: np.ndarray) -> Targets:
-        """The likelihood, and the units in which it sees encoded targets."""
+    def _candidates(
+        self, y: np.ndarray, weight: np.ndarray, columns: dict[str, np.ndarray]
+    ) -> list[Targets]:
+        """The likelihoods to compare, all in the same units of encoded targets."""
         raise NotImplementedError
-
-    def _candidates(self, y: np.ndarray, weight: np.ndarray) -> list[Targets]:
-        """The likelihoods to compare, all in the same units."""
-        return [self._targets(y, weight)]
 
     def _learn_classes(self, y: Any, classes: Any) -> None:
         """Stores the classes; only classifiers have them."""
@@ -118,7 +96,11 @@ class BaseGP(BaseEstimator):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Fits the model to rows of inputs and their targets.
 
-        `sample_weight` says how much each row counts, by default 1.
+        X is an array or a frame of pandas, polars or Arrow. Text and categories become
+        a column of zeros and ones for each value, dates become days since the first,
+        and a missing number becomes the mean, with an indicator. `schema_` and
+        `print` show what natgrad did with each column. `sample_weight` says how much
+        each row counts, by default 1.
 
         Raises:
             ValueError: If a parameter, or a value in the data, cannot be used.
@@ -132,6 +114,7 @@ class BaseGP(BaseEstimator):
         y: Any,
         sample_weight: Any = None,
         classes: Any = None,
+        schema: Any = None,
         **options: Any,
     ) -> Any:
         """As `fit`, of rows in memory or on disk; `options` are those of `gp.fit`."""
@@ -140,19 +123,17 @@ class BaseGP(BaseEstimator):
             return self
         began = time.monotonic()
         self._check_parameters()
-        require_numbers(X)
-        X, y = validate_data(self, X, y, **self._rules())
-        X, y, weight = weighted(X, y, sample_weight)
+        X, y, weight, told = self._table(X, y, sample_weight, schema, is_first=True)
         self._learn_classes(y, classes)
         y = self._numbers(y)
         total = float(weight.sum())
-        if len(y) <= FEW:
+        if len(y) <= FEW and not told and y.ndim == 1:
             X, y, weight = counted(X, y, weight)
         centre, deviation = centre_and_deviation(X, weight)
-        candidates, rows, seed = self._scale(centre, deviation, X, y, weight)
-        y = rows.y
+        candidates, rows, seed = self._scale(centre, deviation, X, y, weight, told)
         fitted = training.trained(self, rows, candidates, seed, **options)
-        self._keep(fitted, total, time.monotonic() - began)
+        share = np.average(~np.isnan(y), axis=0, weights=weight)
+        self._keep(fitted, total, time.monotonic() - began, share)
         doubt = reason_to_doubt(self, fitted.history[-1].objective, rows, weight)
         if doubt is not None:
             warnings.warn(doubt, InputWarning, stacklevel=4)
@@ -165,6 +146,7 @@ class BaseGP(BaseEstimator):
         x: np.ndarray,
         y: np.ndarray,
         weight: np.ndarray,
+        told: dict[str, np.ndarray],
     ) -> tuple[list[Targets], Batch, int]:
         """Sets the units; the candidates, the rows in these units, and a seed."""
         scale = input_scales(x, deviation)
@@ -172,10 +154,34 @@ class BaseGP(BaseEstimator):
             is_fixed = is_constant(scale)
             centre, scale = np.where(is_fixed, (centre, scale), [[0.0], [1.0]])
         self.x_mean_, self.x_scale_ = centre, scale
-        candidates = self._candidates(y, weight)
+        candidates = self._candidates(y, weight, told)
         self.y_mean_, self.y_scale_ = candidates[0].centre, candidates[0].scale
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        return candidates, Batch(self._scaled(x), self._standard(y), weight), seed
+        y = self._told(y, told, candidates[0].likelihood)
+        return candidates, Batch(self._scaled(x), y, weight), seed
+
+    def _table(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        schema: Any = None,
+        is_first: bool = False,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        """The rows that count, their targets, weights and the columns with them."""
+        X, told = columns.taken(X, self.columns)
+        X, y = self._paired(X, y, schema, is_first)
+        weight = weights(X, sample_weight, told.pop("weight", None))
+        kept = weight > 0
+        told = {name: column[kept] for name, column in told.items()}
+        return X[kept], y[kept], weight[kept], told
+
+    def _told(self, y: np.ndarray, told: dict[str, np.ndarray], likelihood: Any) -> Any:
+        """Targets in the model's units, with the columns that come with them."""
+        if not told:
+            return self._standard(y)
+        units = Targets(likelihood, self.y_mean_, self.y_scale_)
+        return {"y": self._standard(y), **columns.in_units(told, units, y)}
 
     @in_double
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
@@ -190,11 +196,9 @@ class BaseGP(BaseEstimator):
         """
         if not hasattr(self, "model_"):
             return self._fit(X, y, sample_weight)
-        require_numbers(X)
-        X, y = validate_data(self, X, y, reset=False, **self._rules())
-        X, y, weight = weighted(X, y, sample_weight)
+        X, y, weight, told = self._table(X, y, sample_weight)
         if len(y):
-            y = self._standard(self._numbers(y))
+            y = self._told(self._numbers(y), told, self.model_.likelihood)
             self._set_model(update(self.model_, (self._scaled(X), y, weight)))
             self.n_rows_seen_ += float(weight.sum())
         return self
@@ -204,16 +208,23 @@ class BaseGP(BaseEstimator):
         self.model_, self._predictor = model, gp.predictor(model)
         self.n_inducing_ = len(model.inducing)
 
-    def _keep(self, fitted: Any, total: float, seconds: float) -> None:
-        """Stores the results of a run, in the user's units."""
+    def _keep(
+        self, fitted: Any, total: float, seconds: float, share: Any = 1.0
+    ) -> None:
+        """Stores the results of a run, in the user's units.
+
+        `share` is how many of the targets were observed, of each output.
+        """
         self._set_model(fitted.params)
         self.history_ = history = fitted.history
         self.n_rows_seen_ = total
         self.n_iter_ = int(history[-1].step)
-        self.elbo_ = history[-1].objective - math.log(self.y_scale_)
+        self.elbo_ = history[-1].objective - float(
+            np.sum(share * np.log(self.y_scale_))
+        )
         self.fit_seconds_ = seconds
         self.message_ = history.reason
-        gain = 0.0 if history.reason == CONVERGED else _late_gain(history)
+        gain = 0.0 if history.reason == CONVERGED else late_gain(history)
         self.converged_ = not gain > STILL
         if not self.converged_:
             rise = f"rose by {gain:.2g} nats per row" if gain < math.inf else "may rise"
@@ -229,6 +240,7 @@ class BaseGP(BaseEstimator):
             self.message_ += "; the ELBO no longer rises"
 
     def _check_parameters(self) -> None:
+        columns.check(self.columns)
         if isinstance(self.kernel, str) and self.kernel not in KERNELS:
             raise InputError(
                 f"kernel is {self.kernel!r}; it should be one of "
@@ -256,6 +268,12 @@ class BaseGP(BaseEstimator):
         """How scikit-learn validates the table."""
         return {"dtype": np.float64, "y_numeric": True}
 
+    def _paired(self, X: Any, y: Any, schema: Any, is_first: bool) -> tuple[Any, Any]:
+        """The inputs as numbers and the targets, as scikit-learn checks them."""
+        if is_first:
+            return inputs.learn(self, X, y, schema)
+        return inputs.encode(self, X, y)
+
     # Prediction
 
     def _scaled(self, x: np.ndarray) -> np.ndarray:
@@ -263,122 +281,40 @@ class BaseGP(BaseEstimator):
             return np.clip((x - self.x_mean_) / self.x_scale_, -FAR, FAR)
 
     def _standard(self, y: np.ndarray) -> np.ndarray:
+        require_outputs(y, self.y_mean_)
         return (y - self.y_mean_) / self.y_scale_
 
-    def _inputs(self, X: Any) -> np.ndarray:
+    def _rows(self, X: Any, is_target_known: bool = True) -> EncodedRows:
+        """The rows of a table as numbers, and the columns that come with targets.
+
+        The numbers are in the order of `schema_.features`.
+        """
         check_is_fitted(self)
-        require_numbers(X)
-        with printable_errors():  # they list names of columns
-            table: Any = validate_data(self, X, dtype=np.float64, reset=False)
-        return self._scaled(table)
+        X, told = columns.taken(X, self.columns, is_target_known)
+        told.pop("weight", None)
+        return EncodedRows(inputs.encode(self, X), told)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def _asked(self, X: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Scaled inputs, and the columns that come with the targets to predict."""
+        rows = self._rows(X, is_target_known=False)
+        units = Targets(self.model_.likelihood, self.y_mean_, self.y_scale_)
+        return self._scaled(rows.x), columns.in_units(rows.told, units)
 
     @in_double
     def log_density(self, X: Any, y: Any) -> np.ndarray:
-        """The log predictive density of each target, in its own units."""
-        x = self._inputs(X)
-        y = self._standard(self._numbers(y))
-        return self._predictor.log_density(x, y) - math.log(self.y_scale_)
+        """The log predictive density of each target, in its own units.
 
-    # What was learned
-
-    @in_double
-    def save(self, path: Any, metadata: dict[str, Any] | None = None) -> None:
-        """Saves a fitted estimator to one file, which `natgrad.sklearn.load` loads.
-
-        `metadata` is a dictionary of JSON values to store with it.
+        That of a target that is known by bounds is the log probability of these.
         """
-        check_is_fitted(self)
-        files.save(self, path, metadata)
-
-    @in_double
-    def to_numpy(self, path: Any, quantiles: Any = ()) -> None:
-        """Writes predictions as a Python file that imports only NumPy.
-
-        Its `predict` takes rows of the table and returns a dict with "mean", "std" and
-        "quantiles", or "probabilities", "class_index" and "label", as in `predict` and
-        `predict_proba`. `quantiles` are levels between 0 and 1.
-        """
-        export.to_numpy(self, path, quantiles)
-
-    @in_double
-    def to_onnx(self, path: Any, quantiles: Any = ()) -> None:
-        """Writes predictions as an ONNX model, with the outputs of `to_numpy`.
-
-        The input "x" is rows of the table in float64. Needs the package `onnx`.
-        """
-        export.to_onnx(self, path, quantiles)
-
-    @in_double
-    def to_stablehlo(self, path: Any, quantiles: Any = ()) -> None:
-        """Writes predictions as a function for `jax.export.deserialize`.
-
-        Its outputs are those of `to_numpy` without "label", as StableHLO has no text:
-        `class_index` is an index into `classes_`. Needs the package `flatbuffers`.
-        """
-        export.to_stablehlo(self, path, quantiles)
-
-    @property
-    @in_double
-    def lengthscales_(self) -> np.ndarray:
-        """The lengthscale of each input, in its own units.
-
-        It is infinite for a constant input, which has no effect.
-        """
-        check_is_fitted(self)
-        lengthscale = getattr(self.model_.kernel, "lengthscale", None)
-        # That of a periodic kernel is a part of the period.
-        if lengthscale is None or isinstance(self.model_.kernel, gp.kernels.Periodic):
-            raise AttributeError(
-                f"{type(self.model_.kernel).__name__} has no lengthscales"
-            )
-        scale = np.where(is_constant(self.x_scale_), np.inf, self.x_scale_)
-        return np.broadcast_to(np.asarray(lengthscale), scale.shape) * scale
-
-    @property
-    def inducing_points_(self) -> np.ndarray:
-        """The inducing inputs, in the units of the table."""
-        check_is_fitted(self)
-        scale = np.where(is_constant(self.x_scale_), 0.0, self.x_scale_)
-        return np.asarray(self.model_.inducing) * scale + self.x_mean_
-
-    @in_double
-    def __str__(self) -> str:
-        return summary.text(self) if hasattr(self, "model_") else repr(self)
-
-    @in_double
-    def _html_repr(self) -> str:
-        table = summary.html(self) if hasattr(self, "model_") else ""
-        return table + super()._html_repr()
-
-    # Pickles hold the model as a natgrad file, and no compiled code.
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "model_")
-
-    @in_double
-    def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = dict(cast(Any, super().__getstate__()))
-        if "model_" in state:
-            del state["_predictor"]
-            state["model_"] = to_bytes(state["model_"])
-            state["history_"] = state["history_"].to_dict()
-        return state
-
-    @in_double
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        if "model_" in state:
-            history = History.from_dict(state["history_"])
-            state = {**state, "history_": history}
-            self._set_model(from_bytes(*state.pop("model_")))
-        super().__setstate__(state)
-
-
-def _late_gain(history: History) -> float:
-    """How much the ELBO rose in the last fifth of a run, beyond noise."""
-    values = np.asarray(history.column("objective"))
-    fifth = max(1, len(values) // 5)
-    if len(values) < 2 or not np.isfinite(values).all():
-        return math.inf  # too short to tell
-    after, before = values[-fifth:], values[-2 * fifth : -fifth]
-    noise = math.sqrt((after.var() + before.var()) / fifth)
-    return float(after.mean() - before.mean() - 2 * noise)
+        rows = self._rows(X)
+        y = self._told(self._numbers(y), rows.told, self.model_.likelihood)
+        log_density = self._predictor.log_density(self._scaled(rows.x), y)
+        is_density = True
+        if isinstance(y, dict) and "upper" in y:
+            is_density = ~(y["lower"] < y["upper"])
+        return log_density - np.where(is_density, np.log(self.y_scale_), 0.0)

@@ -8,7 +8,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from natgrad.errors import InputError
-from natgrad.sklearn._base import BaseGP, in_double
+from natgrad.sklearn._base import BaseGP
+from natgrad.sklearn._double import in_double
 from natgrad.sklearn._targets import Targets, classification, ordinal
 
 
@@ -62,8 +63,8 @@ class _Classifier(ClassifierMixin, BaseGP):
     @in_double
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probability of each of `classes_` at each row."""
-        x = self._inputs(X)
-        proba = self._predictor.probabilities(x)[:, np.argsort(self._order)]
+        x, columns = self._asked(X)
+        proba = self._predictor.probabilities(x, columns)[:, np.argsort(self._order)]
         return proba / proba.sum(1, keepdims=True)
 
     def predict(self, X: Any) -> np.ndarray:
@@ -86,6 +87,9 @@ class GPClassifier(_Classifier):
         How smooth the latent functions are. Each input has a lengthscale of its own.
         Training starts at the parameters of a kernel object. Its lengthscales and
         periods are in the units of X; its variance is that of a latent function.
+    columns : dict, default=None
+        Columns of X that are no inputs, by name or place: {"weight": "w"} is how much a
+        row counts, and {"offset": "b"} is added to the first latent function.
     n_inducing : int or "auto", default="auto"
         The number of inducing inputs. "auto" doubles them until more no longer help.
     max_iter : int or "auto", default="auto"
@@ -96,6 +100,8 @@ class GPClassifier(_Classifier):
     batch_size : int or "auto", default="auto"
         Rows in a step. "auto" takes all rows of a table with at most 12,000, and
         batches of 256 rows of a larger one.
+    date_periods : list of {"day", "week", "year"}, default=()
+        Periods of dates, each of which adds a sine and a cosine of every date.
     random_state : int, RandomState or None, default=0
         Determines the order of the rows and the initial inducing inputs.
     verbose : int or bool, default=1
@@ -112,6 +118,8 @@ class GPClassifier(_Classifier):
         The records of training.
     elbo_ : float
         The ELBO per row.
+    schema_ : natgrad.data._schema.Schema
+        What natgrad did with each column; `schema_.features` names what the model sees.
     n_inducing_, n_iter_, fit_seconds_ : int, int, float
         The number of inducing inputs, the number of steps, and the seconds they took.
     converged_, message_ : bool, str
@@ -125,8 +133,10 @@ class GPClassifier(_Classifier):
     [[0. 1.]]
     """
 
-    def _targets(self, y: np.ndarray, weight: np.ndarray) -> Targets:
-        return classification(self.likelihood, len(self.classes_))
+    def _candidates(
+        self, y: np.ndarray, weight: np.ndarray, columns: dict[str, np.ndarray]
+    ) -> list[Targets]:
+        return [classification(self.likelihood, len(self.classes_))]
 
 
 class GPOrdinal(_Classifier):
@@ -145,6 +155,9 @@ class GPOrdinal(_Classifier):
         How smooth the latent function is. Each input has a lengthscale of its own.
         Training starts at the parameters of a kernel object. Its lengthscales and
         periods are in the units of X; its variance is that of the latent function.
+    columns : dict, default=None
+        Columns of X that are no inputs, by name or place: {"weight": "w"} is how much a
+        row counts, and {"offset": "b"} is added to the first latent function.
     n_inducing : int or "auto", default="auto"
         The number of inducing inputs. "auto" doubles them until more no longer help.
     max_iter : int or "auto", default="auto"
@@ -155,6 +168,8 @@ class GPOrdinal(_Classifier):
     batch_size : int or "auto", default="auto"
         Rows in a step. "auto" takes all rows of a table with at most 12,000, and
         batches of 256 rows of a larger one.
+    date_periods : list of {"day", "week", "year"}, default=()
+        Periods of dates, each of which adds a sine and a cosine of every date.
     random_state : int, RandomState or None, default=0
         Determines the order of the rows and the initial inducing inputs.
     verbose : int or bool, default=1
@@ -168,7 +183,8 @@ class GPOrdinal(_Classifier):
     classes_ : ndarray
         The classes as scikit-learn sorts them: the order of the columns of
         `predict_proba`.
-    model_, history_, elbo_, n_inducing_, n_iter_, fit_seconds_, converged_, message_
+    model_, history_, schema_, elbo_, n_inducing_, n_iter_, fit_seconds_, converged_, \
+            message_
         As those of `GPClassifier`.
 
     >>> from natgrad.sklearn import GPOrdinal
@@ -184,20 +200,24 @@ class GPOrdinal(_Classifier):
         *,
         categories: Any = None,
         kernel: Any = "matern52",
+        columns: Any = None,
         n_inducing: Any = "auto",
         max_iter: Any = "auto",
         minutes: Any = None,
         batch_size: Any = "auto",
+        date_periods: Any = (),
         random_state: Any = 0,
         verbose: Any = 1,
     ):
         super().__init__(
             likelihood,
             kernel=kernel,
+            columns=columns,
             n_inducing=n_inducing,
             max_iter=max_iter,
             minutes=minutes,
             batch_size=batch_size,
+            date_periods=date_periods,
             random_state=random_state,
             verbose=verbose,
         )
@@ -226,10 +246,12 @@ class GPOrdinal(_Classifier):
     def _order(self) -> np.ndarray:
         return np.searchsorted(self.classes_, self.categories_)
 
-    def _targets(self, y: np.ndarray, weight: np.ndarray) -> Targets:
+    def _candidates(
+        self, y: np.ndarray, weight: np.ndarray, columns: dict[str, np.ndarray]
+    ) -> list[Targets]:
         if isinstance(self.likelihood, str) and self.likelihood in ("auto", "ordinal"):
-            return ordinal(y.astype(int), weight, len(self.classes_))
-        return classification(self.likelihood, len(self.classes_))
+            return [ordinal(y.astype(int), weight, len(self.classes_))]
+        return [classification(self.likelihood, len(self.classes_))]
 
 
 class _Order(NamedTuple):

@@ -1,5 +1,7 @@
 """Export: an estimator's predictions as files that run without natgrad."""
 
+import dataclasses
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +12,8 @@ import numpy as np
 from jaxtyping import Array, Float
 from sklearn.utils.validation import check_is_fitted
 
+from natgrad._config import PERIODS
+from natgrad.data._schema import Schema
 from natgrad.errors import InputError
 from natgrad.gp._export import (
     AbstractAnswers,
@@ -23,6 +27,20 @@ from natgrad.gp._export import (
 )
 from natgrad.gp._prediction import Predictor, checked_levels
 from natgrad.gp.likelihoods._halving import quantile_by_halving
+from natgrad.sklearn._inputs import schema_of
+
+
+class Gaps(eqx.Module):
+    """What a model sees of a row of numbers, in which NaN is a gap."""
+
+    fill: Float[Array, " C"]
+    places: Float[Array, "C D"]  # of each number among the inputs
+    marks: Float[Array, "C D"]  # of its indicator, if it has one
+
+    def encode(self, row: Array) -> Array:
+        is_gap = row != row
+        filled = jnp.where(is_gap, self.fill, row)
+        return filled @ self.places + is_gap.astype(row.dtype) @ self.marks
 
 
 class TableAnswers(AbstractAnswers):
@@ -31,14 +49,25 @@ class TableAnswers(AbstractAnswers):
     predictor: Predictor
     x_mean: Float[Array, " D"]
     x_scale: Float[Array, " D"]
-    y_mean: float = eqx.field(static=True)
-    y_scale: float = eqx.field(static=True)
+    gaps: "Gaps | None"
+    # One number, or one for each output.
+    y_mean: float | tuple[float, ...] = eqx.field(static=True)
+    y_scale: float | tuple[float, ...] = eqx.field(static=True)
     levels: tuple[float, ...] = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
     classes: tuple[Any, ...] = eqx.field(static=True)
     places: tuple[int, ...] = eqx.field(static=True)  # of each class in the model
     estimator: str = eqx.field(static=True)
     quantile: Callable[..., Array] = eqx.field(static=True)
+    encoding: str = eqx.field(static=True)  # of a table with categories or dates
+
+    @property
+    def width(self) -> int:
+        return len(self.x_mean) if self.gaps is None else len(self.gaps.fill)
+
+    @property
+    def columns(self) -> list[dict[str, Any]]:
+        return json.loads(self.encoding)
 
     @property
     def title(self) -> str:
@@ -59,19 +88,30 @@ class TableAnswers(AbstractAnswers):
         return {"label": ("class_index", np.asarray(self.classes))}
 
     def at(self, row: Array) -> dict[str, Array]:
+        if self.gaps is not None:
+            row = self.gaps.encode(row)
         mean, var = latent_at(self.predictor, (row - self.x_mean) / self.x_scale)
         if self.classes:
             return self._classes_at(mean, var)
-        answers = {}
+        answers: dict[str, Any] = {}
+        y_mean, y_scale = _numbers(self.y_mean), _numbers(self.y_scale)
         if (moments := moments_at(self.predictor, mean, var)) is not None:
-            answers["mean"] = moments[0] * self.y_scale + self.y_mean
-            answers["std"] = jnp.sqrt(moments[1]) * self.y_scale
+            answers["mean"] = moments[0] * y_scale + y_mean
+            answers["std"] = jnp.sqrt(moments[1]) * y_scale
         if self.levels:
             levels = jnp.asarray(self.levels, mean.dtype)
-            likelihood = self.predictor.model.likelihood
-            each = lambda level: self.quantile(likelihood, mean, var, level)
-            answers["quantiles"] = jax.vmap(each)(levels) * self.y_scale + self.y_mean
+            each = lambda level: self._quantile(mean, var, level) * y_scale + y_mean
+            answers["quantiles"] = jax.vmap(each, out_axes=-1)(levels)
         return answers
+
+    def _quantile(self, mean: Array, var: Array, level: Array) -> Array:
+        likelihood: Any = self.predictor.model.likelihood
+        if likelihood.outputs is None:
+            return self.quantile(likelihood, mean, var, level)
+        rows = zip(
+            likelihood.likelihoods, *likelihood.marginals(mean, var), strict=True
+        )
+        return jnp.stack([self.quantile(*row, level) for row in rows])
 
     def _classes_at(self, mean: Array, var: Array) -> dict[str, Array]:
         each = probabilities_at(self.predictor, mean, var)
@@ -119,23 +159,68 @@ def _answers(estimator: Any, levels: Any, quantile: Callable[..., Array]) -> Any
             f"quantiles is {list(levels)}; a {type(estimator).__name__} predicts "
             "classes, which have none: omit quantiles"
         )
+    schema = schema_of(estimator)
+    has_names = hasattr(estimator, "feature_names_in_") or not schema.is_numeric
     return TableAnswers(
         estimator._predictor,
         jnp.asarray(estimator.x_mean_),
         jnp.asarray(estimator.x_scale_),
-        float(estimator.y_mean_),
-        float(estimator.y_scale_),
+        _gaps(schema),
+        _static(estimator.y_mean_),
+        _static(estimator.y_scale_),
         tuple(map(float, levels)),
-        tuple(map(str, getattr(estimator, "feature_names_in_", ()))),
+        tuple(_inputs(schema)) if has_names else (),
         _plain(classes),
         tuple(np.argsort(estimator._order).tolist()) if len(classes) else (),
         type(estimator).__name__,
         quantile,
+        json.dumps([] if schema.is_numeric else _columns(schema)),
     )
+
+
+def _gaps(schema: Schema) -> Gaps | None:
+    """How rows of numbers with gaps are encoded, if the training rows had some."""
+    if schema.is_plain or not schema.is_numeric:
+        return None
+    columns = schema.columns
+    places, marks = np.zeros((2, len(columns), len(schema.features)))
+    at = 0
+    for column, place, mark in zip(columns, places, marks, strict=True):
+        place[at] = 1.0
+        mark[at + 1 : at + 1 + column.has_gaps] = 1.0
+        at += len(column.features)
+    fill = [getattr(column, "mean", None) or 0.0 for column in columns]
+    return Gaps(jnp.asarray(fill), jnp.asarray(places), jnp.asarray(marks))
+
+
+def _inputs(schema: Schema) -> list[str]:
+    """The columns of the rows that an exported file takes."""
+    return schema.names if schema.is_numeric else schema.features
+
+
+def _columns(schema: Schema) -> list[dict[str, Any]]:
+    """A schema for code that does not know natgrad."""
+    columns = []
+    for column in schema.columns:
+        found = {"kind": type(column).__name__.lower()} | dataclasses.asdict(column)
+        if found.get("mean", 0.0) is None:  # nulls were refused, and so become NaN
+            found["mean"] = "nan"
+        if "periods" in found:
+            found["periods"] = {name: PERIODS[name] for name in found["periods"]}
+        columns.append(found)
+    return columns
 
 
 def _quantile(likelihood: Any, mean: Array, var: Array, level: Array) -> Array:
     return likelihood.quantile(mean, var, level)
+
+
+def _numbers(value: float | tuple[float, ...]) -> Any:
+    return jnp.asarray(value) if isinstance(value, tuple) else value
+
+
+def _static(value: Any) -> float | tuple[float, ...]:
+    return tuple(value.tolist()) if np.ndim(value) else float(value)
 
 
 def _plain(classes: np.ndarray) -> tuple[Any, ...]:

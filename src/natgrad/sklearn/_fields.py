@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from natgrad._config import PERIODS
 from natgrad._container import shown
+from natgrad._registry import COLUMNS
 from natgrad.errors import IncompatibleFileError, InputError
 
 
@@ -61,6 +63,12 @@ def _or_none(of: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: value is None or of(value)
 
 
+def _is_columns(value: Any) -> bool:
+    is_place = lambda each: _is_text(each) or _is_whole(each)
+    is_known = isinstance(value, dict) and value.keys() <= COLUMNS.keys()
+    return is_known and all(map(is_place, value.values()))
+
+
 def _is_labels(value: Any) -> bool:
     return isinstance(value, dict) and value.keys() == {"dtype", "values"}
 
@@ -71,8 +79,19 @@ _LIMIT = Rule(
     "a whole number above 0 or 'auto'",
 )
 _NAME = Rule(_or_none(_is_text), "a name, or null for an object")
-_CENTRE = Rule(_is_centre, f"a number of at most {LARGEST:g}")
+_NAMES = Rule(
+    lambda value: _NAME.accepts(value) or _is_list(_is_text)(value),
+    "a name, a list of names, or null for an object",
+)
+_CENTRE = Rule(
+    lambda value: _is_centre(value) or _is_list(_is_centre)(value),
+    f"a number of at most {LARGEST:g}, or one for each output",
+)
 _SCALE = Rule(_is_scale, f"a number from {1 / LARGEST:g} to {LARGEST:g}")
+_SCALES = Rule(
+    lambda value: _is_scale(value) or _is_list(_is_scale)(value),
+    f"{_SCALE.wanted}, or one for each output",
+)
 _COUNT = Rule(_is_whole, "a whole number, 0 or more")
 _SPAN = Rule(lambda value: _is_number(value) and value >= 0, "a number, 0 or more")
 _REAL = Rule(_or_none(_is_number), "a number or null")
@@ -80,8 +99,9 @@ _TEXT = Rule(_is_text, f"a text of at most {MAX_TEXT} characters")
 _LABELS = Rule(_is_labels, "an object of dtype and values", is_required=False)
 
 _PARAMS = {
-    "likelihood": _NAME,
+    "likelihood": _NAMES,
     "kernel": _NAME,
+    "columns": Rule(_or_none(_is_columns), "an object from names to columns, or null"),
     "categories": Rule(lambda value: value is None, "null: categories_ has the order"),
     "n_inducing": _LIMIT,
     "max_iter": _LIMIT,
@@ -89,6 +109,10 @@ _PARAMS = {
     "minutes": Rule(
         _or_none(lambda value: _is_number(value) and value > 0),
         "a number above 0 or null",
+    ),
+    "date_periods": Rule(
+        _or_none(_is_list(lambda value: isinstance(value, str) and value in PERIODS)),
+        f"a list of {', '.join(PERIODS)}",
     ),
     "random_state": Rule(
         _or_none(lambda value: _is_whole(value) and value < 2**32),
@@ -106,7 +130,7 @@ FITTED = {
     "x_mean_": Rule(_is_list(_is_centre), "a list of finite numbers"),
     "x_scale_": Rule(_is_list(_is_scale), f"a list of numbers, each {_SCALE.wanted}"),
     "y_mean_": _CENTRE,
-    "y_scale_": _SCALE,
+    "y_scale_": _SCALES,
     "elbo_": _REAL,
     "fit_seconds_": _SPAN,
     "n_rows_seen_": Rule(
@@ -123,6 +147,11 @@ FITTED = {
     "classes_": _LABELS,
     "categories_": _LABELS,
     "feature_names_in_": _LABELS,
+    "schema_": Rule(
+        lambda value: isinstance(value, dict) and value.keys() == {"columns", "nulls"},
+        "an object of columns and nulls",
+        is_required=False,
+    ),
 }
 LABELS = tuple(name for name, rule in FITTED.items() if rule is _LABELS)
 """Arrays of labels, which are saved with their type."""

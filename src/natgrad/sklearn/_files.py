@@ -15,6 +15,7 @@ import numpy as np
 from natgrad import _registry as registry, gp
 from natgrad._container import shown
 from natgrad._printable import brief
+from natgrad.data._schema import Schema
 from natgrad.errors import (
     CorruptFileError,
     FitError,
@@ -23,6 +24,7 @@ from natgrad.errors import (
 )
 from natgrad.gp._files import load_with_metadata
 from natgrad.sklearn import _fields as fields
+from natgrad.sklearn._columns import uncensored
 from natgrad.sklearn._kernels import rescaled
 from natgrad.sklearn._units import in_units
 from natgrad.train._history import History
@@ -40,7 +42,7 @@ def _kinds(*names: str) -> tuple[type, ...]:
 _CLASSES = {name: _kinds(name) for name in registry.names("classification")}
 LIKELIHOODS: dict[str, dict[str, tuple[type, ...]]] = {
     "GPRegressor": {name: _kinds(name) for name in registry.names("regression")}
-    | {"auto": _kinds(*registry.guesses("real", registry.MANY))},
+    | {"auto": _kinds(*registry.names("regression"))},
     "GPClassifier": _CLASSES | {"auto": _kinds("bernoulli", "softmax")},
     "GPOrdinal": _CLASSES | dict.fromkeys(("auto", "ordinal"), _kinds("ordinal")),
 }
@@ -68,7 +70,7 @@ def described(estimator: Any, metadata: dict[str, Any] | None) -> dict[str, Any]
         )
     return {
         "estimator": kind,
-        "params": {name: _plain(v) for name, v in estimator.get_params().items()},
+        "params": {k: _plain(k, v) for k, v in estimator.get_params().items()},
         "fitted": _finite(
             {
                 name: _json(name, getattr(estimator, name))
@@ -84,16 +86,25 @@ def restore(estimator: Any, model: gp.SparseGP, described: dict[str, Any]) -> An
     """The estimator that `save` wrote."""
     params, fitted = _checked(type(estimator).__name__, described, model)
     if params.get("likelihood") is None:  # an object, then, in the units of the targets
-        params["likelihood"] = in_units(model.likelihood, 1 / fitted["y_scale_"])
+        params["likelihood"] = _in_units(model.likelihood, fitted["y_scale_"])
     if params.get("kernel") is None:
         kernel = rescaled(model.kernel, fitted["x_scale_"], is_inverse=True)
         params["kernel"] = model.kernel if kernel is None else kernel
+    params["date_periods"] = tuple(params.get("date_periods") or ())
     estimator.set_params(**params)
     for name, value in fitted.items():
         setattr(estimator, name, value)
     estimator.history_ = History.from_dict(fitted["history_"])
     estimator._set_model(model)
     return estimator
+
+
+def _in_units(likelihood: Any, scale: Any) -> Any:
+    """A likelihood in the units of the targets; a list of those of several outputs."""
+    if likelihood.outputs is None:
+        return in_units(likelihood, 1 / scale)
+    each = zip(likelihood.likelihoods, scale, strict=True)
+    return [in_units(own, 1 / unit) for own, unit in each]
 
 
 def read(path: Any, kinds: dict[str, type], **options: Any) -> Any:
@@ -113,10 +124,17 @@ def read(path: Any, kinds: dict[str, type], **options: Any) -> Any:
         raise CorruptFileError(f"{path}: invalid estimator: {error}") from None
 
 
-def _plain(value: Any) -> Any:
+def _plain(name: str, value: Any) -> Any:
     """A parameter as JSON, or None for an object."""
+    if isinstance(value, dict):
+        return {key: _plain("", each) for key, each in value.items()}
+    if name == "date_periods":
+        return list(value)
     if isinstance(value, np.generic):
         value = value.item()
+    is_list = isinstance(value, list | tuple) and all(isinstance(v, str) for v in value)
+    if name == "likelihood" and is_list:
+        return list(value)
     return value if isinstance(value, str | int | float | bool) else None
 
 
@@ -124,6 +142,8 @@ def _json(name: str, value: Any) -> Any:
     """An attribute as JSON."""
     if name in fields.LABELS:
         return {"dtype": value.dtype.str, "values": value.tolist()}
+    if isinstance(value, Schema):
+        return value.to_dict()
     if isinstance(value, History):
         return value.thinned(RECORDS).to_dict()
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
@@ -158,15 +178,26 @@ def _checked(
     for name in ("x_mean_", "x_scale_"):
         _check_length(name, values[name], width)
         values[name] = np.asarray(values[name], float)
-    if values["n_features_in_"] != width:
+    number = width
+    if "schema_" in values:
+        values["schema_"] = schema = Schema.from_dict(values["schema_"])
+        number = len(schema.columns)
+        _check_length("schema_", schema.features, width)
+    if values["n_features_in_"] != number:
         raise InputError(
-            f"n_features_in_ is {values['n_features_in_']}; the model has {width} "
+            f"n_features_in_ is {values['n_features_in_']}; the model has {number} "
             "inputs"
         )
     if "feature_names_in_" in values:
         names = fields.labels("feature_names_in_", values["feature_names_in_"], "UO")
-        _check_length("feature_names_in_", names, width)
+        _check_length("feature_names_in_", names, number)
         values["feature_names_in_"] = names.astype(object)
+        if "schema_" in values and values["schema_"].names != names.tolist():
+            raise InputError(
+                f"schema_ has the columns {shown(values['schema_'].names)}; they "
+                "should be those of feature_names_in_"
+            )
+    _check_outputs(values, model)
     if kind == "GPRegressor":
         _check_regressor(values, model)
     else:
@@ -189,24 +220,44 @@ def _check_length(name: str, values: Any, length: int) -> None:
         )
 
 
+def _check_outputs(values: dict[str, Any], model: gp.SparseGP) -> None:
+    """Makes the units of several outputs arrays, as many as the model has outputs."""
+    for name in ("y_mean_", "y_scale_"):
+        found, outputs = values[name], model.likelihood.outputs
+        if (len(found) if isinstance(found, list) else None) != outputs:
+            wanted = "one number" if outputs is None else f"a list of {outputs} numbers"
+            raise InputError(f"{name} is {shown(found)}; it should be {wanted}")
+        if outputs is not None:
+            values[name] = np.asarray(found, float)
+
+
 def _check_names(kind: str, params: dict[str, Any], model: gp.SparseGP) -> None:
     """Raises unless a likelihood or kernel given by name is the one in the model."""
     kernels = {
         name: (getattr(gp.kernels, kind),) for name, kind in registry.KERNELS.items()
     }
     for name, known in (("likelihood", LIKELIHOODS[kind]), ("kernel", kernels)):
-        given, found = params.get(name), getattr(model, name)
+        given, parts = params.get(name), _parts(uncensored(getattr(model, name)))
         if given is None:
             continue
-        if given not in known:
-            raise InputError(
-                f"{name} is {shown(given)}; a {kind} has one of {', '.join(known)}"
-            )
-        if type(found) not in known[given]:
-            raise InputError(
-                f"{name} is {given!r}, and the model has a {type(found).__name__}; fit "
-                "again with it, or set it back"
-            )
+        each = given if isinstance(given, list) else [given] * len(parts)
+        if len(each) != len(parts):
+            raise InputError(f"{name} is {shown(given)}; the model has {len(parts)}")
+        for own, found in zip(each, parts, strict=True):
+            if own not in known:
+                raise InputError(
+                    f"{name} is {shown(own)}; a {kind} has one of {', '.join(known)}"
+                )
+            if type(found) not in known[own]:
+                raise InputError(
+                    f"{name} is {own!r}, and the model has a {type(found).__name__}; "
+                    "fit again with it, or set it back"
+                )
+
+
+def _parts(part: Any) -> tuple[Any, ...]:
+    """The likelihoods of several outputs, or the kernels of several functions."""
+    return getattr(part, "likelihoods", None) or getattr(part, "kernels", (part,))
 
 
 def _check_regressor(values: dict[str, Any], model: gp.SparseGP) -> None:

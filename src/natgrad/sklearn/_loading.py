@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from natgrad.sklearn import _files as files
-from natgrad.sklearn._base import in_double
 from natgrad.sklearn._classifiers import GPClassifier, GPOrdinal
+from natgrad.sklearn._double import in_double
 from natgrad.sklearn._regressor import GPRegressor
 
 

@@ -28,6 +28,7 @@ def make_estimator(run: Run, progress: bool = True) -> Any:
     return getattr(sklearn, ESTIMATORS[task])(
         "auto" if task == "ordinal" else run.likelihood,
         kernel=run.kernel,
+        columns=run.told or None,
         n_inducing=run.num_inducing,
         max_iter=run.steps,
         minutes=run.minutes,
@@ -66,7 +67,8 @@ def foreseen(prepared: Prepared) -> dict[str, Any]:
         "x_mean_": each,
         "x_scale_": each,
         "message_": "",
-        "feature_names_in_": np.array(features, dtype=object),
+        "feature_names_in_": np.array(prepared.schema.names, dtype=object),
+        "schema_": prepared.schema,
         "classes_": prepared.classes,
         "categories_": prepared.classes,
     }

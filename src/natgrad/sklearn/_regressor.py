@@ -10,7 +10,10 @@ from sklearn.utils.validation import column_or_1d
 
 from natgrad._registry import guesses
 from natgrad.errors import InputError
-from natgrad.sklearn._base import BaseGP, in_double
+from natgrad.sklearn import _outputs as outputs
+from natgrad.sklearn._base import BaseGP
+from natgrad.sklearn._columns import chosen
+from natgrad.sklearn._double import in_double
 from natgrad.sklearn._targets import Targets, regression
 
 
@@ -20,14 +23,17 @@ class GPRegressor(RegressorMixin, BaseGP):
     Parameters
     ----------
     likelihood : {"auto", "gaussian", "student-t", "heteroskedastic", "gamma", \
-            "beta", "poisson", "negative-binomial"} or a likelihood, default="auto"
+            "weibull", "beta", "poisson", "negative-binomial", \
+            "zero-inflated-poisson", "zero-inflated-negative-binomial", \
+            "binomial"}, a likelihood or a list of them, default="auto"
         What the targets are: real numbers with constant noise; with outliers; with
         noise that depends on the inputs; positive; between 0 and 1; or counts. "auto"
         is "gaussian" for fewer than 256 rows. With more, short runs compare the first
         three and keep the one with the highest ELBO. Training starts at the parameters
         of a likelihood object, which are in the units of y: `StudentT(2.0)` has a noise
         scale of 2. The estimator standardizes y as for the name. A likelihood of your
-        own sees y as it is.
+        own sees y as it is. If y has several columns, a list has one for each, "auto"
+        is "gaussian", and "heteroskedastic" is not available.
     kernel : {"matern52", "matern32", "matern12", "rbf"} or a kernel, \
             default="matern52"
         How smooth the function is. Each input has a lengthscale of its own. Training
@@ -36,6 +42,16 @@ class GPRegressor(RegressorMixin, BaseGP):
         which for real noise has variance 1. `Linear` and `Polynomial` see X minus its
         mean. natgrad cannot convert a kernel of tinygp or GPJax, a function, or a class
         of your own that is not just a function of ‖(x − z)/ℓ‖: these see X as it is.
+        For several outputs, `Separate` has a kernel for each latent function.
+    columns : dict, default=None
+        Columns of X that come with y instead of being inputs, by name or place:
+        {"exposure": "years"}. "exposure" is what a count or a positive target is
+        proportional to, and "offset" is added to the latent function. "trials" makes y
+        the successes of so many. "noise_sd" is the known noise of each target. "event"
+        is 1 where y was observed and 0 where the target is larger (right-censored);
+        "lower" and "upper" are bounds of the target, equal where y was observed and
+        missing where there is none. "weight" is how much a row counts. Predictions use
+        the columns that X has. Without them an exposure is 1, and so are trials.
     n_inducing : int or "auto", default="auto"
         The number of inducing inputs. More follow finer detail and take longer. "auto"
         doubles them until more no longer help.
@@ -49,6 +65,8 @@ class GPRegressor(RegressorMixin, BaseGP):
         Rows in a step. "auto" takes all rows of a table with at most 12,000, and
         batches of 256 rows of a larger one. With all rows the hyperparameters need no
         learning rate, and the ELBO never falls.
+    date_periods : list of {"day", "week", "year"}, default=()
+        Periods of dates, each of which adds a sine and a cosine of every date.
     random_state : int, RandomState or None, default=0
         Determines the order of the rows and the initial inducing inputs.
     verbose : int or bool, default=1
@@ -64,10 +82,16 @@ class GPRegressor(RegressorMixin, BaseGP):
     elbo_ : float
         The ELBO per row, in the units of the targets. With fewer than 128 rows it
         includes the log prior of the hyperparameters.
+    schema_ : natgrad.data._schema.Schema
+        What natgrad did with each column; `schema_.features` names what the model sees.
     n_inducing_, n_iter_, fit_seconds_ : int, int, float
         The number of inducing inputs, the number of steps, and the seconds they took.
     converged_, message_ : bool, str
         Whether the ELBO had stopped rising, and why training stopped.
+
+    If y has several columns, each is an output, and the outputs are mixtures of latent
+    functions: `gp.likelihoods.LinearCoregionalization`. NaN in y is a value that was
+    not observed.
 
     >>> from natgrad.sklearn import GPRegressor
     >>> regressor = GPRegressor(verbose=0).fit(x, y)
@@ -76,16 +100,28 @@ class GPRegressor(RegressorMixin, BaseGP):
     [0.9] [0.1]
     """
 
-    def _targets(self, y: np.ndarray, weight: np.ndarray) -> Targets:
-        return regression(self.likelihood, y, weight)
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
 
-    def _candidates(self, y: np.ndarray, weight: np.ndarray) -> list[Targets]:
-        if isinstance(self.likelihood, str) and self.likelihood == "auto":
-            noises = guesses("real", len(y))
-            return [regression(noise, y, weight) for noise in noises]
-        return super()._candidates(y, weight)
+    def _paired(self, X: Any, y: Any, schema: Any, is_first: bool) -> tuple[Any, Any]:
+        if not outputs.is_several(y):
+            return super()._paired(X, y, schema, is_first)
+        y = outputs.checked(y, is_first)
+        return super()._paired(X, np.zeros(len(y)), schema, is_first)[0], y
+
+    def _candidates(
+        self, y: np.ndarray, weight: np.ndarray, columns: dict[str, np.ndarray]
+    ) -> list[Targets]:
+        if outputs.is_several(y):
+            return outputs.candidates(self.likelihood, self.kernel, y, weight, columns)
+        noises = chosen(self.likelihood, y, columns) or guesses("real", len(y))
+        return [regression(noise, y, weight, columns) for noise in noises]
 
     def _numbers(self, y: Any) -> np.ndarray:
+        if outputs.is_several(y):
+            return outputs.numbers(y)
         return np.asarray(column_or_1d(y, warn=True), float)
 
     @in_double
@@ -95,29 +131,30 @@ class GPRegressor(RegressorMixin, BaseGP):
         return_std: bool = False,
         quantiles: Any = None,
     ) -> Any:
-        """The mean of the target at each row.
+        """The mean of the target at each row, [N], or of each output, [N, P].
 
         With `return_std`, returns the mean and the standard deviation. With
-        `quantiles`, levels between 0 and 1, returns a column for each of them.
+        `quantiles`, levels between 0 and 1, returns a column for each of them,
+        [N, levels] or [N, P, levels].
 
         Raises:
             InputError: If you pass both `return_std` and `quantiles`.
         """
-        x = self._inputs(X)
+        x, columns = self._asked(X)
         if quantiles is not None:
             if return_std:
                 raise InputError("pass return_std or quantiles, not both")
-            levels = self._predictor.quantiles(x, quantiles)
-            return levels * self.y_scale_ + self.y_mean_
-        mean, var = self._predictor.predict(x)
+            return self._in_units(self._predictor.quantiles(x, quantiles, columns))
+        mean, var = self._predictor.predict(x, columns)
         mean = mean * self.y_scale_ + self.y_mean_
         return (mean, np.sqrt(var) * self.y_scale_) if return_std else mean
 
     @in_double
     def cdf(self, X: Any, y: Any) -> np.ndarray:
         """The probability that the target is at most y, at each row."""
-        x = self._inputs(X)
-        return self._predictor.cdf(x, self._standard(self._numbers(y)))
+        x, columns = self._asked(X)
+        y = self._standard(self._numbers(y))
+        return self._predictor.cdf(x, {"y": y, **columns})
 
     @in_double
     def sample_y(
@@ -126,8 +163,18 @@ class GPRegressor(RegressorMixin, BaseGP):
         n_samples: int = 1,
         random_state: Any = 0,
     ) -> np.ndarray:
-        """Joint draws of the targets at all rows, of shape (n_rows, n_samples)."""
-        x = self._inputs(X)
+        """Joint draws of the targets at all rows, of shape (n_rows, n_samples).
+
+        With several outputs it is (n_rows, n_outputs, n_samples).
+        """
+        x, columns = self._asked(X)
         seed = int(check_random_state(random_state).randint(2**31 - 1))
-        draws = self._predictor.sample(jax.random.key(seed), x, n_samples)
-        return draws.T * self.y_scale_ + self.y_mean_
+        draws = self._predictor.sample(jax.random.key(seed), x, n_samples, columns)
+        return self._in_units(np.moveaxis(draws, 0, -1))
+
+    def _in_units(self, values: np.ndarray) -> np.ndarray:
+        """Values with a last axis of several for each target, in its units."""
+        scale, mean = (
+            np.expand_dims(each, -1) for each in (self.y_scale_, self.y_mean_)
+        )
+        return values * scale + mean

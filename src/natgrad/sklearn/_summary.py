@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 
 from natgrad._printable import printable
+from natgrad.sklearn._columns import uncensored
+from natgrad.sklearn._inputs import names_of, schema_of
 from natgrad.sklearn._targets import is_constant
 from natgrad.train._loop import CONVERGED
 
@@ -13,17 +15,25 @@ from natgrad.train._loop import CONVERGED
 SHOWN = 10
 """How many lengthscales are shown, the shortest first: they matter most."""
 
+COLUMNS = 60
+"""How many columns that are not plain numbers are shown."""
+
 
 def rows(estimator: Any) -> list[tuple[str, str]]:
     """Names and values, in the user's units."""
     model = estimator.model_
-    likelihood = type(model.likelihood).__name__
+    noise = uncensored(model.likelihood)
+    is_censored = noise is not model.likelihood
+    likelihood = type(noise).__name__ + (", censored" if is_censored else "")
+    told = (estimator.columns or {}).items()
     table = [
         ("likelihood", likelihood),
+        *((f"  {name} of the target", f"column {column}") for name, column in told),
         ("kernel", type(model.kernel).__name__),
         *_lengthscales(estimator),
         *_noise(estimator),
     ]
+    table += _columns(estimator)
     if hasattr(estimator, "classes_"):
         table.append(("classes", _elided(map(str, estimator.classes_))))
     table += [
@@ -60,11 +70,24 @@ def html(estimator: Any) -> str:
 
 
 def feature_names(estimator: Any) -> list[str]:
-    """The names of the columns, or x0, x1, ..."""
-    names = getattr(estimator, "feature_names_in_", None)
-    if names is None:
-        return [f"x{i}" for i in range(estimator.n_features_in_)]
-    return [str(name) for name in names]
+    """The names of what the model sees of the columns."""
+    has_schema = hasattr(estimator, "schema_")
+    return estimator.schema_.features if has_schema else names_of(estimator)
+
+
+def _columns(estimator: Any) -> list[tuple[str, str]]:
+    """What was done with each column, unless all are numbers without gaps."""
+    schema = schema_of(estimator)
+    if schema.is_plain:
+        return []
+    kept = [column for column in schema.columns if column.describe() != "number"]
+    others = len(schema.columns) - len(kept)
+    rest = f", {others} of them numbers without gaps" if others else ""
+    table = [("inputs", f"{len(schema.columns)}{rest}")]
+    table += [(f"  {column.name}", column.describe()) for column in kept[:COLUMNS]]
+    if len(kept) > COLUMNS:
+        table.append(("", f"and {len(kept) - COLUMNS} more in schema_"))
+    return table
 
 
 def _lengthscales(estimator: Any) -> list[tuple[str, str]]:
@@ -95,7 +118,23 @@ def relevances(estimator: Any) -> np.ndarray:
 
 
 def _noise(estimator: Any) -> list[tuple[str, str]]:
-    likelihood, unit = estimator.model_.likelihood, estimator.y_scale_
+    likelihood, unit = uncensored(estimator.model_.likelihood), estimator.y_scale_
+    if likelihood.outputs is None:
+        return _noise_of(likelihood, unit)
+    table = [
+        ("outputs", f"{likelihood.outputs}"),
+        ("latent functions", f"{likelihood.latents}"),
+    ]
+    each = zip(likelihood.likelihoods, unit, strict=True)
+    for place, (own, scale) in enumerate(list(each)[:SHOWN]):
+        found = _noise_of(own, scale) or [(type(own).__name__, "")]
+        table += [(f"  {label} of output {place}", value) for label, value in found]
+    if likelihood.outputs > SHOWN:
+        table.append(("", f"and {likelihood.outputs - SHOWN} more"))
+    return table
+
+
+def _noise_of(likelihood: Any, unit: float) -> list[tuple[str, str]]:
     kinds = {
         "Gaussian": ("noise (deviation)", lambda: np.sqrt(likelihood.variance) * unit),
         "StudentT": (

@@ -1,5 +1,6 @@
 """The likelihood of an estimator, and the units in which it sees inputs and targets."""
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from sklearn.utils.validation import _check_sample_weight
 from natgrad._registry import LIKELIHOODS, names
 from natgrad.errors import InputError
 from natgrad.gp import likelihoods, means
+from natgrad.sklearn._columns import censored, rates, uncensored
 from natgrad.sklearn._units import in_units, widened
 
 
@@ -21,8 +23,8 @@ class Targets(NamedTuple):
     """
 
     likelihood: Any
-    centre: float = 0.0
-    scale: float = 1.0
+    centre: Any = 0.0  # one for each of several outputs
+    scale: Any = 1.0
     mean: Any = None
 
 
@@ -76,41 +78,58 @@ def is_constant(scale: np.ndarray) -> np.ndarray:
     return scale == CONSTANT
 
 
-def _standardized(likelihood: Any, y: np.ndarray, weight: np.ndarray) -> Targets:
+Columns = dict[str, np.ndarray]
+
+
+def _standardized(
+    likelihood: Any, y: np.ndarray, weight: np.ndarray, columns: Columns
+) -> Targets:
     """Targets of mean 0 and variance 1; if they are all equal, their size is 1."""
+    y = y - columns.get("offset", 0.0)
     centre, deviation = centre_and_deviation(y[:, None], weight)
     scale = deviation[0] or abs(centre[0]) or 1.0
     return Targets(likelihood, float(centre[0]), float(scale))
 
 
-def _in_means(likelihood: Any, y: np.ndarray, weight: np.ndarray) -> Targets:
-    """Targets of mean 1, where 0 stays 0."""
+def _in_means(
+    likelihood: Any, y: np.ndarray, weight: np.ndarray, columns: Columns
+) -> Targets:
+    """Targets of mean 1 for an exposure of 1, where 0 stays 0."""
     likelihood.check(y)
-    return Targets(likelihood, 0.0, float(weight @ y / weight.sum()))
+    return Targets(likelihood, 0.0, float(weight @ y / (weight @ rates(columns, y))))
 
 
-def _proportions(likelihood: Any, y: np.ndarray, weight: np.ndarray) -> Targets:
-    mean = float(weight @ y / weight.sum())
+def _proportions(
+    likelihood: Any, y: np.ndarray, weight: np.ndarray, columns: Columns
+) -> Targets:
+    """As they are; the latent function begins where their mean is."""
+    trials = columns.get("trials", np.ones(len(y)))
+    mean = float(weight @ y / max(weight @ trials, 1e-300))
     mean = min(max(mean, 1e-6), 1 - 1e-6)
     start = math.log(mean / (1 - mean)) if likelihood.link == "logit" else ndtri(mean)
     return Targets(likelihood, mean=means.Constant(float(start)))
 
 
-def _counts(likelihood: Any, y: np.ndarray, weight: np.ndarray) -> Targets:
+def _counts(
+    likelihood: Any, y: np.ndarray, weight: np.ndarray, columns: Columns
+) -> Targets:
     likelihood.check(y)
-    mean = float(weight @ y / weight.sum())
+    mean = float(weight @ y / (weight @ rates(columns, y)))
     return Targets(likelihood, mean=means.Constant(math.log(max(mean, 1e-3))))
 
 
-def _as_they_are(likelihood: Any, y: np.ndarray, weight: np.ndarray) -> Targets:
+def _as_they_are(
+    likelihood: Any, y: np.ndarray, weight: np.ndarray, columns: Columns
+) -> Targets:
     """Targets in the user's units, which alone a likelihood of the user's own knows."""
     return Targets(likelihood)
 
 
-UNITS: dict[str, Callable[[Any, np.ndarray, np.ndarray], Targets]] = {
+UNITS: dict[str, Callable[[Any, np.ndarray, np.ndarray, Columns], Targets]] = {
     "real": _standardized,
     "positive": _in_means,
     "unit": _proportions,
+    "successes": _proportions,
     "count": _counts,
 }
 """In which units a likelihood sees its targets, by where they live."""
@@ -118,7 +137,7 @@ UNITS: dict[str, Callable[[Any, np.ndarray, np.ndarray], Targets]] = {
 
 def is_own(likelihood: Any) -> bool:
     """Whether natgrad does not know in which units a likelihood sees its targets."""
-    return type(likelihood) not in _supports()
+    return type(uncensored(likelihood)) not in _supports()
 
 
 def _supports() -> dict[Any, str]:
@@ -136,22 +155,27 @@ def make(name: str, classes: int = 2) -> Any:
     return _kind(name)(*((classes,) if entry.latents is None else entry.arguments))
 
 
-def regression(likelihood: Any, y: np.ndarray, weight: np.ndarray) -> Targets:
+def regression(
+    likelihood: Any, y: np.ndarray, weight: np.ndarray, columns: Columns
+) -> Targets:
     """What a regressor of this likelihood sees of its targets.
 
     The parameters of an object are in the user's units, and are scaled as targets are.
     """
     if isinstance(likelihood, likelihoods.AbstractLikelihood):
-        rule = UNITS.get(_supports().get(type(likelihood), ""), _as_they_are)
-        targets = rule(widened(likelihood), y, weight)
-        scaled = in_units(targets.likelihood, targets.scale)
+        kind = type(uncensored(likelihood))
+        rule = UNITS.get(_supports().get(kind, ""), _as_they_are)
+        likelihood = censored(widened(likelihood), columns)
+        targets = rule(likelihood, y, weight, columns)
+        scaled = in_units(targets.likelihood, float(targets.scale))
         return targets._replace(likelihood=scaled)
     likelihood = "gaussian" if likelihood == "auto" else likelihood
     known = names("regression")
     if likelihood not in known:
         raise InputError(_unknown(likelihood, known))
     entry = LIKELIHOODS[likelihood]
-    return UNITS[entry.support](make(likelihood), y, weight)
+    made = censored(make(likelihood), columns)
+    return UNITS[entry.support](made, y, weight, columns)
 
 
 def classification(likelihood: Any, classes: int) -> Targets:
@@ -189,14 +213,13 @@ def ordinal(labels: np.ndarray, weight: np.ndarray, classes: int) -> Targets:
     return Targets(likelihoods.Ordinal(learned, math.sqrt(0.5)))
 
 
-def weighted(
-    x: np.ndarray, y: np.ndarray, sample_weight: Any
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The rows that count, and how much."""
-    weight = _check_sample_weight(
-        sample_weight, x, dtype=float, ensure_non_negative=True
+def weights(x: np.ndarray, sample_weight: Any, column: Any) -> np.ndarray:
+    """How much each row counts, by `sample_weight` and by a column of the table."""
+    check = functools.partial(
+        _check_sample_weight, X=x, dtype=float, ensure_non_negative=True
     )
-    return x[weight > 0], y[weight > 0], weight[weight > 0]
+    weight = check(sample_weight)
+    return weight if column is None else weight * check(column)
 
 
 def counted(

@@ -32,6 +32,7 @@ from natgrad.gp.inducing import MOST, ROWS_EACH
 from natgrad.gp.likelihoods import Gaussian
 from natgrad.gp.means import Zero
 from natgrad.sklearn._kernels import initial_kernels
+from natgrad.sklearn._outputs import initial_kernel
 from natgrad.sklearn._targets import ROUNDED, Targets
 from natgrad.train._history import History
 from natgrad.train._loop import STEPS, Fitted, run
@@ -53,6 +54,9 @@ FEWEST_STEPS = 1000
 WORK, BATCH_WORK = 4e10, 3.2e11
 """Limits on the multiplications in a run, on all rows and on batches: some minutes."""
 
+HOPELESS = 1e6
+"""Training does not start at an ELBO below minus this, in nats per row."""
+
 PART = 5
 """A race takes at most this part of the minutes."""
 
@@ -63,6 +67,7 @@ def trained(
     """The best model found within the limits that the estimator sets."""
     began = time.monotonic()
     is_small = is_exact(estimator, candidates[0], len(rows.x))
+    is_small &= not isinstance(rows.y, dict)
     if is_small and len(candidates) == 1:
         starts = initial_kernels(estimator.kernel, estimator.x_scale_)
         return _exact(estimator, rows, candidates[0], starts, options)
@@ -90,21 +95,28 @@ def train_stream(estimator: Any, data: Stream, classes: Any, **options: Any) -> 
     """
     began, (batches, found) = time.monotonic(), data
     estimator._check_parameters()
-    names = batches.schema.features
+    estimator.schema_ = batches.told.inputs
+    names = batches.told.inputs.names
     estimator.n_features_in_ = len(names)
     estimator.feature_names_in_ = np.array(names, dtype=object)
     estimator._learn_classes(found.sample_y, classes)
     y = estimator._numbers(found.sample_y)
-    is_rounding = found.deviation <= ROUNDED * np.abs(found.mean)
-    deviation = np.where(is_rounding, 0.0, found.deviation)
-    candidates, sample, seed = estimator._scale(
-        found.mean, deviation, found.sample_x, y, np.ones(len(y))
-    )
+    mean, told = batches.told.split(found.mean)
+    mean_weight = float(told.get("weight", 1.0))
+    spread = found.deviation[: len(mean)]
+    deviation = np.where(spread <= ROUNDED * np.abs(mean), 0.0, spread)
+    sample_x, told = batches.told.split(found.sample_x)
+    weight = told.pop("weight", np.ones(len(y)))
+    scaled = estimator._scale(mean, deviation, sample_x, y, weight, told)
+    candidates, sample, seed = scaled
+    likelihood = candidates[0].likelihood
 
-    def encode(y: np.ndarray) -> np.ndarray:
-        return estimator._standard(estimator._numbers(y.reshape(-1))).reshape(y.shape)
+    def encode(y: np.ndarray, told: Any = None) -> Any:
+        numbers = estimator._numbers(y.reshape(-1)).reshape(y.shape)
+        return estimator._told(numbers, told or {}, likelihood)
 
-    rows = batches.scaled(estimator.x_mean_, estimator.x_scale_, encode)
+    units = (estimator.x_mean_, estimator.x_scale_)
+    rows = batches.scaled(*units, encode, mean_weight)
     total = found.num_complete
     model, fitted = initial_model(estimator, sample, candidates, seed, total)
     if fitted is None:
@@ -204,9 +216,21 @@ def _grown(
     usual = min(total // ROWS_EACH, MOST)
     if not is_all and len(larger.inducing) < usual:
         larger = moved(model, rows.x, usual, seed)
-    if len(larger.inducing) > len(model.inducing):
-        return carried_over(larger, model, padded(rows)) if is_all else larger
-    return model
+    if len(larger.inducing) <= len(model.inducing):
+        return model
+    if is_all:
+        return carried_over(larger, model, padded(rows))
+    some = _raced(rows, seed)
+    # Where a kernel is large, noise that is the exponential of its function overflows
+    # at the prior.
+    is_usable = float(gp.elbo(larger, some, len(some.x))) > -HOPELESS * len(some.x)
+    return larger if is_usable else carried_over(larger, model, some)
+
+
+def _raced(rows: Batch, seed: int) -> Batch:
+    """The rows on which candidates race."""
+    chosen = np.sort(np.random.default_rng(seed).permutation(len(rows.x))[:RACED])
+    return padded(jax.tree.map(lambda column: column[chosen], rows))
 
 
 def _race(
@@ -218,8 +242,13 @@ def _race(
     """
     is_auto = estimator.n_inducing == "auto"
     first = FIRST if len(rows.x) >= MANY else FEWEST
+    is_several = candidates[0].likelihood.outputs is not None
+    if is_several:
+        # What outputs share is often rough, and few inducing inputs would hide that.
+        first = MOST
     size = first if is_auto else estimator.n_inducing
-    kernel = initial_kernels(estimator.kernel, estimator.x_scale_)[0]
+    starts = initial_kernels(estimator.kernel, estimator.x_scale_)
+    kernel = initial_kernel(starts, candidates[0].likelihood)
     with warnings.catch_warnings():
         if is_auto:
             warnings.simplefilter("ignore", InputWarning)  # of too few rows
@@ -230,13 +259,17 @@ def _race(
             for each in candidates
         ]
     left = [Fitted(model, History()) for model in models]
-    is_decided = not is_auto or len(models[0].inducing) < size or size >= len(rows.x)
+    is_decided = (
+        not is_auto
+        or is_several
+        or len(models[0].inducing) < size
+        or size >= len(rows.x)
+    )
     # With so few rows for each lengthscale the race would overfit its rows.
     is_decided |= ROWS_EACH * rows.x.shape[1] > RACED and total > RACED
     if len(models) == 1 and is_decided:
         return left, None
-    chosen = np.sort(np.random.default_rng(seed).permutation(len(rows.x))[:RACED])
-    some = padded(jax.tree.map(lambda column: column[chosen], rows))
+    some = _raced(rows, seed)
     data, rule = Arrays(some, len(some.x)), profile_rule(len(some.x), is_brief=True)
     if len(left) == 1:
         # The program of the whole run, which may have as many inducing inputs.
@@ -253,7 +286,7 @@ def _race(
         if b"interrupted" in reasons:
             left[place].history.reason = "interrupted"
             return left, left[place]
-    excess = 1 / len(chosen) - 1 / total
+    excess = 1 / min(RACED, len(rows.x)) - 1 / total
 
     def on_all_rows(each: Fitted) -> float:
         # The KL term of the ELBO is shared by all rows, not only by those that raced.

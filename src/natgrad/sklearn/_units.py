@@ -19,6 +19,8 @@ POWERS: dict[type, dict[str, int]] = {
 
 def in_units(likelihood: Any, scale: float) -> Any:
     """The same likelihood for targets that are divided by `scale`."""
+    if isinstance(likelihood, likelihoods.Censored):
+        return likelihoods.Censored(in_units(likelihood.noise, scale))
     for name, power in POWERS.get(type(likelihood), {}).items():
         moved = getattr(likelihood, name) - power * math.log(scale)
         likelihood = eqx.tree_at(

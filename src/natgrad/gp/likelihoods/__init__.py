@@ -5,10 +5,12 @@ from natgrad.gp.likelihoods._base import (
     AbstractMonteCarlo as AbstractMonteCarlo,
     AbstractNumerical as AbstractNumerical,
     AbstractQuadrature as AbstractQuadrature,
+    column as column,
 )
+from natgrad.gp.likelihoods._binomial import Binomial as Binomial
+from natgrad.gp.likelihoods._censored import Censored as Censored
 from natgrad.gp.likelihoods._continuous import (
     Beta as Beta,
-    Gamma as Gamma,
     Gaussian as Gaussian,
     HeteroskedasticGaussian as HeteroskedasticGaussian,
     StudentT as StudentT,
@@ -23,9 +25,20 @@ from natgrad.gp.likelihoods._discrete import (
     Poisson as Poisson,
 )
 from natgrad.gp.likelihoods._distribution import FromDistribution as FromDistribution
+from natgrad.gp.likelihoods._inflated import (
+    ZeroInflatedNegativeBinomial as ZeroInflatedNegativeBinomial,
+    ZeroInflatedPoisson as ZeroInflatedPoisson,
+)
 from natgrad.gp.likelihoods._multiclass import (
     RobustMax as RobustMax,
     Softmax as Softmax,
+)
+from natgrad.gp.likelihoods._outputs import (
+    LinearCoregionalization as LinearCoregionalization,
+)
+from natgrad.gp.likelihoods._positive import (
+    Gamma as Gamma,
+    Weibull as Weibull,
 )
 
 
@@ -41,9 +54,16 @@ __all__ = [
     "FixedEdges",
     "Poisson",
     "NegativeBinomial",
+    "ZeroInflatedPoisson",
+    "ZeroInflatedNegativeBinomial",
+    "Binomial",
     "Gamma",
+    "Weibull",
+    "Censored",
     "Beta",
+    "LinearCoregionalization",
     "FromDistribution",
+    "column",
     "AbstractLikelihood",
     "AbstractQuadrature",
     "AbstractMonteCarlo",

@@ -1,8 +1,9 @@
 """What a likelihood is, and what follows from its density alone."""
 
 import abc
+import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -26,18 +27,47 @@ PREDICTIVE_NODES = 200
 PREDICTIVE_DRAWS = 1024
 
 
+def column() -> Any:
+    """A field of a likelihood for a number that comes with a target.
+
+    It is None until a row has one. Model files leave it out.
+
+    >>> class Scaled(gp.likelihoods.AbstractQuadrature):
+    ...     size: jax.Array | None = gp.likelihoods.column()
+    ...
+    ...     def log_prob(self, f, y):
+    ...         size = 1.0 if self.size is None else self.size
+    ...         return -0.5 * (y / size - f) ** 2 - jnp.log(size)
+    >>> Scaled().columns
+    ('size',)
+    """
+    none, metadata = lambda: None, {"is_column": True}
+    return eqx.field(default_factory=none, init=False, metadata=metadata)
+
+
+def is_column(field: dataclasses.Field) -> bool:
+    """Whether a field is for a number that comes with a target."""
+    return field.metadata.get("is_column", False)
+
+
 class AbstractLikelihood(eqx.Module):
     """p(y | f) of one row, and its averages over f ~ N(mean, var).
 
     A likelihood with one latent function takes a scalar f. A likelihood with several
-    takes a vector, independent under q.
+    takes a vector, independent under q. With several outputs y is a vector, and so is
+    each prediction.
     """
 
-    columns: ClassVar[tuple[str, ...]] = ()
-    """Numbers that may come with a target: fields that are None until a row has one."""
+    file_fields = None
+    """What a file has of it, if not its fields: the arguments of its constructor."""
 
-    has_exposure: ClassVar[bool] = False
+    has_exposure = False
     """Whether y is proportional to exp(f), so that an exposure multiplies it."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Numbers that may come with a target: the fields that are a `column()`."""
+        return tuple(each.name for each in dataclasses.fields(self) if is_column(each))
 
     @property
     def latents(self) -> int | None:
@@ -90,6 +120,13 @@ class AbstractLikelihood(eqx.Module):
     def predictive_cdf(self, mean: Latent, var: Latent, y: Target) -> Scalar:
         """The probability of at most y."""
         raise self._lacks("distribution function", "an order of its targets")
+
+    def log_tails(self, f: Latent, y: Target) -> tuple[Scalar, Scalar]:
+        """The logarithms of the probabilities of at most y, and of more, given f.
+
+        `Censored` needs them, each with its digits where it is small.
+        """
+        raise self._lacks("probabilities of an interval", "log_tails(f, y)")
 
     def probabilities(self, mean: Latent, var: Latent) -> Float[Array, " K"]:
         """P(y = k) for every class k."""
@@ -155,6 +192,12 @@ class AbstractNumerical(AbstractLikelihood):
     def cdf(self, f: Latent, y: Target) -> Scalar:
         """The probability of at most y, given f."""
         raise self._lacks("quantiles", "cdf(f, y)")
+
+    def log_tails(self, f: Latent, y: Target) -> tuple[Scalar, Scalar]:
+        # What a distribution function cannot tell from 1 counts as half its rounding.
+        below, limits = self.cdf(f, y), jnp.finfo(f.dtype)
+        log_below = jnp.log(jnp.maximum(below, limits.tiny))
+        return log_below, jnp.log1p(-jnp.minimum(below, 1 - limits.epsneg))
 
     def expected_log_prob(self, mean: Latent, var: Latent, y: Target) -> Scalar:
         return expectation(lambda f: self.log_prob(f, y), mean, var, self.rule())

@@ -1,4 +1,4 @@
-"""Real targets: Gaussian, HeteroskedasticGaussian, StudentT, Gamma, Beta."""
+"""Real targets: Gaussian, HeteroskedasticGaussian, StudentT, Beta."""
 
 import math
 from typing import Any
@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.nn import log_sigmoid
-from jax.scipy.special import betainc, gammainc, gammaln, ndtri
+from jax.scipy.special import betainc, gammaln, ndtri
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from natgrad._normal import LOG_ROOT_TAU, log_ndtr, ndtr
@@ -22,6 +22,7 @@ from natgrad.gp.likelihoods._base import (
     AbstractQuadrature,
     Scalar,
     Target,
+    column,
     expectation,
     log_sum_exp,
     require,
@@ -49,9 +50,8 @@ class Gaussian(AbstractLikelihood):
     1.00 0.75
     """
 
-    columns = ("noise_sd",)
     log_variance: Scalar
-    noise_sd: Numbers | None
+    noise_sd: Numbers | None = column()
 
     def __init__(self, variance: Any = 1.0):
         self.log_variance = as_logs("variance", variance)
@@ -78,6 +78,13 @@ class Gaussian(AbstractLikelihood):
         square = (y.astype(mean.dtype) - mean) ** 2 + var
         return normal_log_prob(square, self._log_total())
 
+    def widened(self, var: Scalar) -> "Gaussian":
+        """The noise about the mean of f, if f has this variance."""
+        log_variance = jnp.log(var + self.total)
+        where = lambda noise: (noise.log_variance, noise.noise_sd)
+        is_leaf = lambda leaf: leaf is None
+        return eqx.tree_at(where, self, (log_variance, None), is_leaf=is_leaf)
+
     def log_predictive(self, mean: Scalar, var: Scalar, y: Target) -> Scalar:
         square = (y.astype(mean.dtype) - mean) ** 2
         return normal_log_prob(square, jnp.log(var + self.total))
@@ -90,6 +97,10 @@ class Gaussian(AbstractLikelihood):
 
     def predictive_cdf(self, mean: Scalar, var: Scalar, y: Target) -> Scalar:
         return ndtr((y.astype(mean.dtype) - mean) / jnp.sqrt(var + self.total))
+
+    def log_tails(self, f: Scalar, y: Target) -> tuple[Scalar, Scalar]:
+        z = (y.astype(f.dtype) - f) * jnp.exp(-self._log_total() / 2)
+        return log_ndtr(z), log_ndtr(-z)
 
     def sample(self, key: PRNGKeyArray, f: Scalar) -> Scalar:
         return f + jnp.sqrt(self.total) * jax.random.normal(key, (), f.dtype)
@@ -215,6 +226,12 @@ class StudentT(AbstractQuadrature):
         tail = betainc(self.dof * half, half, self.dof / (self.dof + x**2)) / 2
         return jnp.where(x > 0, 1 - tail, tail)
 
+    def log_tails(self, f: Scalar, y: Target) -> tuple[Scalar, Scalar]:
+        x = (y.astype(f.dtype) - f) / self.scale
+        tail = _student_t_log_tail(jnp.where(x < 0, -x, x), self.dof)
+        rest = jnp.log1p(-jnp.exp(tail))
+        return jnp.where(x < 0, tail, rest), jnp.where(x < 0, rest, tail)
+
     def sample(self, key: PRNGKeyArray, f: Scalar) -> Scalar:
         return f + self.scale * jax.random.t(key, self.dof, (), f.dtype)
 
@@ -235,60 +252,29 @@ def _student_t_cdf(x: Scalar, dof: int) -> Scalar:
     return 0.5 + x * jnp.sqrt(square) * series / 2
 
 
-class Gamma(AbstractQuadrature):
-    """y > 0 from a gamma distribution with mean exp(f); its shape is a parameter.
-
-    >>> likelihood = gp.likelihoods.Gamma(shape=4.0)
-    >>> mean, variance = likelihood.moments(jnp.array(0.0), jnp.array(0.1))
-    >>> print(f"{mean:.2f} {variance:.2f}")
-    1.05 0.42
-    """
-
-    support = "positive"
-    has_exposure = True
-    log_shape: Scalar
-
-    def __init__(self, shape: Any = 1.0, *, nodes: int = 20):
-        self.log_shape = as_logs("shape", shape)
-        self.nodes = nodes
-
-    @property
-    def shape(self) -> Scalar:
-        """The larger, the less y varies about its mean."""
-        return jnp.exp(self.log_shape)
-
-    @property
-    def how(self) -> str:
-        return "closed form"
-
-    def log_prob(self, f: Scalar, y: Target) -> Scalar:
-        # Bounds f from below, so that y / exp(f) does not overflow.
-        size = jnp.log(jnp.maximum(y.astype(f.dtype), 1))
-        least = size + 10 - jnp.log(jnp.finfo(f.dtype).max)
-        return self.expected_log_prob(jnp.maximum(f, least), jnp.zeros_like(f), y)
-
-    def expected_log_prob(self, mean: Scalar, var: Scalar, y: Target) -> Scalar:
-        y, shape = y.astype(mean.dtype), self.shape
-        constant = shape * self.log_shape - gammaln(shape) + (shape - 1) * jnp.log(y)
-        return constant - shape * (mean + y * jnp.exp(var / 2 - mean))
-
-    def conditional_moments(self, f: Scalar) -> tuple[Scalar, Scalar]:
-        return jnp.exp(f), jnp.exp(2 * f) / self.shape
-
-    def moments(self, mean: Scalar, var: Scalar) -> tuple[Scalar, Scalar]:
-        ratio = jnp.expm1(var) + jnp.exp(var) / self.shape
-        return jnp.exp(mean + var / 2), jnp.exp(2 * mean + var) * ratio
-
-    def cdf(self, f: Scalar, y: Target) -> Scalar:
-        shape, y = self.shape, jnp.maximum(y.astype(f.dtype), 0)
-        return gammainc(shape, shape * y * jnp.exp(-f))
-
-    def sample(self, key: PRNGKeyArray, f: Scalar) -> Scalar:
-        shape = self.shape
-        return jax.random.gamma(key, shape, (), f.dtype) / shape * jnp.exp(f)
-
-    def check(self, y: np.ndarray) -> None:
-        require(np.isfinite(y) & (y > 0), y, "Gamma needs positive targets")
+def _student_t_log_tail(x: Scalar, dof: float) -> Scalar:
+    """log P(t > x), for x ≥ 0."""
+    is_far = x**2 > dof
+    near = jnp.where(is_far, 0, x)
+    if dof.is_integer() and dof <= 20:
+        middle = _student_t_cdf(-near / math.sqrt(dof), int(dof))
+    else:
+        half = jnp.asarray(0.5, x.dtype)
+        # The root at zero has no derivative, and the tail there is a half.
+        square = jnp.where(near > 0, near, 1) ** 2
+        middle = betainc(dof * half, half, dof / (dof + square)) / 2
+        middle = jnp.where(near > 0, middle, half)
+    # Far out, a power of u = ν/(ν + x²) ≤ 1/2 times the series of I_u(ν/2, 1/2).
+    far = jnp.where(is_far, x, 2 * math.sqrt(dof))
+    u, half = dof / (dof + far**2), dof / 2
+    series, factor = jnp.zeros_like(u), 1.0
+    factors = [factor := factor * (n - 0.5) / n for n in range(1, 50)]
+    for n in range(49, 0, -1):
+        series = u * (series + factors[n - 1] * half / (half + n))
+    constant = math.lgamma(half + 0.5) - math.lgamma(half)
+    constant -= math.log(math.pi) / 2 + math.log(dof)
+    tail = constant - half * jnp.log1p(far**2 / dof) + jnp.log1p(series)
+    return jnp.where(is_far, tail, jnp.log(middle))
 
 
 class Beta(AbstractQuadrature):

@@ -23,6 +23,7 @@ from natgrad.gp.likelihoods._base import (
     require_labels,
     require_link,
 )
+from natgrad.gp.likelihoods._positive import log_gamma_tails
 
 
 class Bernoulli(AbstractQuadrature):
@@ -239,6 +240,10 @@ class Poisson(AbstractQuadrature):
         rate = jnp.exp(jnp.minimum(f, jnp.log(jnp.finfo(f.dtype).max) / 2))
         y = jnp.floor(y.astype(f.dtype))
         return jnp.where(y < 0, 0, gammaincc(jnp.maximum(y, 0) + 1, rate))
+
+    def log_tails(self, f: Scalar, y: Target) -> tuple[Scalar, Scalar]:
+        above, below = log_gamma_tails(jnp.floor(y.astype(f.dtype)) + 1, f)
+        return below, above
 
     def sample(self, key: PRNGKeyArray, f: Scalar) -> Scalar:
         return jax.random.poisson(key, jnp.exp(f), ()).astype(f.dtype)

@@ -75,10 +75,14 @@ def expected_log_probs(
 def log_predictives(
     likelihood: AbstractLikelihood, mean: Array, var: Array, y: Any
 ) -> Float[Array, " B"]:
-    """log E[p(y | f)] of each row; the rows of f are its last axis."""
+    """log E[p(y | f)] of each row; the rows of f are its last axis.
+
+    Of several outputs it is the sum of those that were observed.
+    """
     y, columns = split(jax.tree.map(jnp.asarray, y))
     method = type(likelihood).log_predictive
-    return by_row(likelihood, method, -1)(mean, var, columns, y)
+    each = by_row(likelihood, method, -1)(mean, var, columns, y)
+    return each if each.ndim == 1 else jnp.where(jnp.isnan(y), 0, each).sum(1)
 
 
 def check(likelihood: AbstractLikelihood, y: Any) -> None:
@@ -93,6 +97,11 @@ def check_columns(likelihood: AbstractLikelihood, columns: Columns, rows: int) -
     """Raises an `InputError` unless the likelihood takes these columns."""
     known = ("offset", *(("exposure",) if likelihood.has_exposure else ()))
     known = (*likelihood.columns, *known)
+    if likelihood.outputs is not None and columns:
+        raise InputError(
+            f"{type(likelihood).__name__} takes no columns with its targets, and there "
+            f"is {next(iter(columns))!r}"
+        )
     for name, column in columns.items():
         if name not in known:
             raise InputError(

@@ -1,0 +1,99 @@
+"""Tables as an estimator takes them: any frame or array in, a matrix of numbers out."""
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_array, check_X_y, validate_data
+
+from natgrad._config import PERIODS
+from natgrad._printable import printable_errors
+from natgrad.data._frames import as_table, is_numeric, require_frame, require_numbers
+from natgrad.data._schema import EncodedRows, Schema, infer, infer_numbers
+from natgrad.errors import InputError
+
+
+NULLS = "indicator"
+"""What estimators do about nulls."""
+
+WITH_GAPS: Any = {"ensure_all_finite": "allow-nan"}
+
+
+def learn(
+    estimator: Any, X: Any, y: Any, schema: Schema | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Stores the schema of a table; its rows as numbers, and its targets.
+
+    If the schema is given, X is a table of Arrow.
+    """
+    rules = estimator._rules() | WITH_GAPS
+    periods = checked_periods(estimator.date_periods)
+    if schema is None and is_numeric(X):
+        found: Any = validate_data(estimator, X, y, **rules)
+        x, y = found
+        estimator.schema_ = infer_numbers(x, names_of(estimator))
+        return estimator.schema_.encode_matrix(x), y
+    if not hasattr(X, "columns"):
+        require_numbers(X)
+    validate_data(estimator, X, y, skip_check_array=True)
+    table = as_table(X, names_of(estimator))
+    if schema is None:
+        schema = infer(table, table.column_names, NULLS, periods)
+    estimator.schema_ = schema
+    return check_X_y(schema.encode(table).x, y, estimator=estimator, **rules)
+
+
+def encode(estimator: Any, X: Any, y: Any = None) -> Any:
+    """The rows of a table as numbers, as in `learn`; and the targets, if given."""
+    if isinstance(X, EncodedRows):
+        return X.x
+    schema = schema_of(estimator)
+    # With targets, scikit-learn checks that there is one for each row.
+    targets = () if y is None else (y,)
+    rules = {"dtype": np.float64} if y is None else estimator._rules()
+    with printable_errors():  # they list names of columns
+        if schema.is_numeric and is_numeric(X):
+            options = rules | WITH_GAPS | {"reset": False}
+            found: Any = validate_data(estimator, X, *targets, **options)
+            x = schema.encode_matrix(found if y is None else found[0])
+            return x if y is None else (x, found[1])
+        if schema.is_numeric and not hasattr(X, "columns"):
+            require_numbers(X)
+        require_frame(X)
+        validate_data(estimator, X, skip_check_array=True, reset=False)
+        x, is_complete, _ = schema.encode(as_table(X, schema.names))
+        if not is_complete.all():
+            raise InputError(
+                f"X has nulls in {np.sum(~is_complete):,} of {len(x):,} rows, the "
+                f"first in row {is_complete.argmin()}; the model was trained with "
+                "nulls 'drop': drop these rows"
+            )
+        check, options = (check_array, {}) if y is None else (check_X_y, rules)
+        return check(x, *targets, estimator=estimator, **options)
+
+
+def schema_of(estimator: Any) -> Schema:
+    """How an estimator reads a table; files of early versions have numbers only."""
+    schema = getattr(estimator, "schema_", None)
+    if schema is None:
+        names = names_of(estimator)
+        return infer_numbers(np.asarray(estimator.x_mean_)[None, :], names)
+    return schema
+
+
+def names_of(estimator: Any) -> list[str]:
+    """The names of the user's columns, or x0, x1, ..."""
+    names = getattr(estimator, "feature_names_in_", None)
+    if names is None:
+        return [f"x{i}" for i in range(estimator.n_features_in_)]
+    return [str(name) for name in names]
+
+
+def checked_periods(periods: Any) -> tuple[str, ...]:
+    """The periods of dates that are inputs."""
+    is_list = isinstance(periods, list | tuple)
+    if not is_list or not all(period in PERIODS for period in periods):
+        raise InputError(
+            f"date_periods is {periods!r}; it should be a list of some of "
+            f"{', '.join(map(repr, PERIODS))}"
+        )
+    return tuple(dict.fromkeys(periods))

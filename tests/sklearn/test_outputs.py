@@ -1,0 +1,141 @@
+"""A regressor of several outputs: what it returns, and what it does not look at."""
+
+import pickle
+import runpy
+import warnings
+
+import numpy as np
+import pytest
+
+from natgrad.errors import InputError
+from natgrad.gp.kernels import RBF, Separate
+from natgrad.gp.likelihoods import StudentT
+from natgrad.sklearn import GPRegressor, load
+from natgrad.sklearn._outputs import initial_mixing
+
+
+LEVELS = [0.1, 0.5, 0.9]
+
+
+def table(rows: int = 60) -> tuple[np.ndarray, np.ndarray]:
+    """Two outputs that mirror each other, the second far from 0 and with gaps."""
+    rng = np.random.default_rng(0)
+    x = np.sort(rng.uniform(0, 6, (rows, 1)), 0)
+    wave = np.sin(x[:, 0])
+    y = np.stack([wave, 100 - 20 * wave], 1) + rng.normal(size=(rows, 2)) * [0.1, 2]
+    y[rows // 3 : rows // 2, 1] = np.nan
+    return x, y
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return GPRegressor(verbose=0).fit(*table())
+
+
+def test_every_prediction_has_an_axis_of_outputs(fitted):
+    x, y = table()
+    mean, std = fitted.predict(x, return_std=True)
+    quantiles = fitted.predict(x, quantiles=LEVELS)
+    assert mean.shape == std.shape == (60, 2)
+    assert quantiles.shape == (60, 2, 3)
+    np.testing.assert_allclose(quantiles[..., 1], mean, rtol=1e-9)
+    for place, level in enumerate(LEVELS):
+        found = fitted.cdf(x, quantiles[..., place])
+        np.testing.assert_allclose(found, level, atol=1e-9)
+    density = fitted.log_density(x, y)
+    square = ((y - mean) / std) ** 2
+    np.testing.assert_allclose(density, -np.log(std * np.sqrt(2 * np.pi)) - square / 2)
+    draws = fitted.sample_y(x[:5], 500)
+    assert draws.shape == (5, 2, 500)
+    assert (np.abs(draws.mean(-1) - mean[:5]) < std[:5] / 4).all()
+
+
+def test_a_gap_is_filled_by_the_other_output(fitted):
+    x, y = table()
+    gap = np.isnan(y[:, 1])
+    truth = 100 - 20 * np.sin(x[gap, 0])
+    assert np.abs(fitted.predict(x)[gap, 1] - truth).max() < 6
+    assert fitted.score(x[~gap], y[~gap]) > 0.9
+
+
+def test_units_of_an_output_do_not_matter(fitted):
+    x, y = table()
+    moved = GPRegressor(verbose=0).fit(x, y * [1000, 1] + [5, 0])
+    expected = fitted.predict(x) * [1000, 1] + [5, 0]
+    error = np.abs(moved.predict(x) - expected) / expected.std(0)
+    assert error.max() < 0.01
+    share = (~np.isnan(y)).mean(0)
+    assert moved.elbo_ == pytest.approx(
+        fitted.elbo_ - share[0] * np.log(1000), abs=0.01
+    )
+
+
+def test_files_pickles_exports_and_the_summary_have_all_outputs(fitted, tmp_path):
+    x, y = table()
+    fitted.save(tmp_path / "model.natgrad")
+    again = load(tmp_path / "model.natgrad")
+    assert (again.log_density(x, y) == fitted.log_density(x, y))[~np.isnan(y)].all()
+    copied = pickle.loads(pickle.dumps(fitted))
+    assert (copied.predict(x) == fitted.predict(x)).all()
+    fitted.to_numpy(tmp_path / "served.py", LEVELS)
+    served = runpy.run_path(str(tmp_path / "served.py"))["predict"](x)
+    np.testing.assert_allclose(served["mean"], fitted.predict(x), rtol=1e-9)
+    quantiles = fitted.predict(x, quantiles=LEVELS)
+    np.testing.assert_allclose(served["quantiles"], quantiles, rtol=1e-7)
+    assert "noise (deviation) of output 1" in str(fitted)
+    assert "latent functions                 4" in str(fitted)
+
+
+def test_more_rows_of_several_outputs_update_the_fit(fitted):
+    x, y = table()
+    some = pickle.loads(pickle.dumps(fitted))
+    some.partial_fit(x[:3], np.where(np.isnan(y[:3]), 0.0, y[:3]))
+    assert some.n_rows_seen_ == 63
+    assert np.isfinite(some.predict(x)).all()
+
+
+def test_outputs_may_have_likelihoods_and_kernels_of_their_own(tmp_path):
+    x, y = table()
+    counts = np.random.default_rng(1).poisson(np.exp(np.sin(x[:, 0])))
+    both = np.column_stack([y[:, 0], counts])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # few steps
+        model = GPRegressor(["student-t", "poisson"], max_iter=5, verbose=0)
+        model.fit(x, both)
+        kernel = Separate([RBF(1.0)])
+        noises = [StudentT(2.0), "gaussian"]
+        one = GPRegressor(noises, kernel=kernel, max_iter=5, verbose=0).fit(x, y)
+    assert model.y_scale_[1] == 1 and model.model_.likelihood.offset is not None
+    assert (model.predict(x)[:, 1] > 0).all()
+    assert one.model_.likelihood.latents == 1
+    for place, each in enumerate((model, one)):
+        each.save(tmp_path / f"{place}.natgrad")
+        again = load(tmp_path / f"{place}.natgrad")
+        assert (again.predict(x) == each.predict(x)).all()
+    assert load(tmp_path / "0.natgrad").likelihood == ["student-t", "poisson"]
+
+
+def test_the_start_is_the_principal_components_of_what_was_seen():
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=(500, 2)) @ rng.normal(size=(2, 4)) + 3
+    weight = np.ones(500)
+    mixing = initial_mixing(y, weight, 4)
+    np.testing.assert_allclose(mixing[:, :2] @ mixing[:, :2].T, np.corrcoef(y.T))
+    y[rng.random(y.shape) < 0.1] = np.nan
+    assert np.abs(initial_mixing(y, weight, 2) - mixing[:, :2]).max() < 0.1
+
+
+def test_outputs_that_cannot_be_used_are_refused(fitted):
+    x, y = table()
+    small = GPRegressor(max_iter=2, verbose=0)
+    for likelihood, targets, message in (
+        ("auto", np.where([True, False], y, np.nan), "output 1 has no value but NaN"),
+        ("heteroskedastic", y, "HeteroskedasticGaussian, which has several"),
+        (["gaussian"], y, "likelihood has 1 items and y has 2"),
+        ("poisson", y, "Poisson needs"),
+        ("auto", np.where(np.isnan(y), np.inf, y), "infinity"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            small.set_params(likelihood=likelihood).fit(x, targets)
+    with pytest.raises(InputError, match="y has shape"):
+        fitted.log_density(x, y[:, 0])
