@@ -4,6 +4,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import optax
 import pytest
@@ -31,6 +32,7 @@ from natgrad.gp.likelihoods import (
     ZeroInflatedPoisson,
     _rows as rows,
 )
+from natgrad.gp.likelihoods._positive import log_gamma_tails
 from tests.gp.likelihoods import CENSORED, LIKELIHOODS, between, definition
 from tests.points import EXTENSIONS
 
@@ -312,13 +314,23 @@ def test_a_tail_beyond_rounding_keeps_its_slope():
         np.testing.assert_allclose(slope(far, 0.0), sign * 1e4, rtol=1e-7)
     far = between(Weibull(2.0), 1e4, np.inf)
     np.testing.assert_allclose(slope(far, 0.0), 2e8, rtol=1e-10)
-    far = between(Gamma(2.0), 1e4, np.inf)  # Q(2, x) ≈ x exp(−x), with x = 2 y exp(−f)
-    np.testing.assert_allclose(slope(far, 0.0), 2e4, rtol=1e-3)
+    far = between(Gamma(2.0), 200, np.inf)  # (1 + x) exp(−x), with x = 2 y exp(−f)
+    np.testing.assert_allclose(slope(far, 0.0), 400**2 / 401, rtol=1e-12)
     far = between(StudentT(1.0, 3.0), 1e8, np.inf)  # P ≈ c/z³
     np.testing.assert_allclose(slope(far, 0.0), 3e-8, rtol=1e-6)
     for noise in (Gamma(2.0), Weibull(2.0)):  # P(y < u) ≈ c u²
         far = between(noise, -np.inf, 1e-300)
         np.testing.assert_allclose(slope(far, 0.0), -2, rtol=1e-6)
+
+
+def test_incomplete_gamma_functions_keep_their_digits_in_both_tails():
+    pairs = (2.5, 400.0), (0.3, 900.0), (1e3, 300.0), (1e3, 3e3), (40.0, 1e-3)
+    for shape, x in pairs:
+        with mpmath.workdps(1500):
+            below = mpmath.gammainc(shape, 0, x, regularized=True)
+            exact = [float(mpmath.log(below)), float(mpmath.log(1 - below))]
+        ours = log_gamma_tails(jnp.asarray(shape), jnp.log(jnp.asarray(x)))
+        np.testing.assert_allclose(ours, exact, rtol=1e-12, atol=1e-150)
 
 
 # Zeros
