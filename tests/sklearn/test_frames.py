@@ -125,6 +125,7 @@ def test_the_encoding_is_kept_by_files_pickles_and_clones(model, tmp_path):
     assert Schema.from_dict(json.loads(json.dumps(saved))) == model.schema_
 
 
+@pytest.mark.filterwarnings("ignore:8 inducing inputs cannot")
 def test_new_rows_are_encoded_as_the_first(model):
     parts = [GPRegressor("gaussian", **SHORT).fit(FRAME[:40], Y[:40]) for _ in range(2)]
     rest = FRAME[40:]

@@ -175,10 +175,10 @@ def padded(batch: Batch) -> Batch:
     """
     size = len(batch.x)
     short = max(16, 2 ** int(np.ceil(np.log2(size)))) - size
-    return _longer(batch, short if size <= 4 * FILLED else -size % FILLED, 0)
+    return longer(batch, short if size <= 4 * FILLED else -size % FILLED)
 
 
-def _longer(batch: Batch, short: int, row: int) -> Batch:
+def longer(batch: Batch, short: int, row: int = 0) -> Batch:
     """A batch with `short` more rows of weight 0, which repeat one of its own."""
     x, y, weight = jax.tree.map(np.asarray, _weighted(batch))
     # Not of zeros: a likelihood may be infinite at 0.
@@ -267,7 +267,7 @@ class IterableBatches:
                 stacklevel=2,
             )
             return None
-        return _longer(batch, rows - size, -1)
+        return longer(batch, rows - size, -1)
 
 
 def as_batch(data: Any) -> Any:

@@ -20,6 +20,7 @@ from natgrad.gp._export import (
 from natgrad.gp._files import load as load, read_metadata as read_metadata, save as save
 from natgrad.gp._fit import fit as fit, fixed_hyperparameters as fixed_hyperparameters
 from natgrad.gp._interop import as_kernel as as_kernel
+from natgrad.gp._learning import Online as Online, online as online
 from natgrad.gp._online import update as update
 from natgrad.gp._pathwise import Paths as Paths, draw_paths as draw_paths
 from natgrad.gp._prediction import Predictor as Predictor, predictor as predictor
@@ -37,6 +38,8 @@ __all__ = [
     "Predictor",
     "elbo",
     "update",
+    "online",
+    "Online",
     "save",
     "load",
     "read_metadata",

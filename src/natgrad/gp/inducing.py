@@ -7,12 +7,12 @@ result depends on the arguments alone.
 import warnings
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from natgrad.errors import InputError, InputWarning
 from natgrad.gp._interop import as_kernel
+from natgrad.gp._pivots import pivoted
 
 
 __all__ = ["k_means", "greedy", "random"]
@@ -25,9 +25,6 @@ SAMPLE = 50_000
 
 ITERATIONS = 50
 """Steps of Lloyd's algorithm; it seldom gains a percent after them."""
-
-NOTHING = 1e-12
-"""What share of the prior variance counts as explained."""
 
 
 def k_means(x: Any, num: int, seed: int = 0) -> np.ndarray:
@@ -149,34 +146,11 @@ def greedy(x: Any, num: int, kernel: Any, seed: int = 0) -> np.ndarray:
     """
     x = _checked(x, num)
     order = np.random.default_rng(seed).permutation(len(x))
-    rows, kernel = jnp.asarray(x[order]), as_kernel(kernel)
-    row_of = jax.jit(lambda i: kernel(rows[i][None, :], rows))
-    left = np.asarray(kernel.diag(rows))
-    # A kernel in fewer bits cannot explain as much.
-    share = max(NOTHING, 10 * float(np.finfo(left.dtype).eps))
-    left = _mean_of_latents(left.astype(float), 1)
-    floor = share * left.max()
-    factor = np.zeros((num, len(x)))
-    chosen: list[int] = []
-    while len(chosen) < num:
-        pivot = int(left.argmax())
-        if not left[pivot] > floor:
-            break
-        step = len(chosen)
-        row = np.asarray(row_of(pivot)).astype(float)
-        row = _mean_of_latents(row, 2)[0]
-        if step:
-            row = row - factor[:step, pivot] @ factor[:step]
-        factor[step] = row / np.sqrt(left[pivot])
-        left = left - factor[step] ** 2
-        left[pivot] = -np.inf
-        chosen.append(pivot)
+    found = pivoted(as_kernel(kernel), jnp.asarray(x[order]), np.ones(len(x)), num)
+    chosen = np.asarray(found.chosen)
+    chosen = chosen[chosen >= 0]
     why = "{} rows of x explain the rest under this kernel"
     return _all_of(x[order[chosen]], num, why)
-
-
-def _mean_of_latents(values: np.ndarray, ndim: int) -> np.ndarray:
-    return values.mean(0) if values.ndim > ndim else values
 
 
 def _checked(x: Any, num: int) -> np.ndarray:

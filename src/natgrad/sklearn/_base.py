@@ -17,10 +17,10 @@ from natgrad.data._batch import Batch
 from natgrad.data._prepare import Stream
 from natgrad.data._schema import EncodedRows
 from natgrad.errors import InputError, InputWarning
-from natgrad.gp._online import update
 from natgrad.sklearn import (
     _columns as columns,
     _inputs as inputs,
+    _streaming as streaming,
     _training as training,
 )
 from natgrad.sklearn._double import in_double
@@ -187,20 +187,23 @@ class BaseGP(Fitted, BaseEstimator):
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Updates the model with new rows, without those seen before.
 
-        The first call is a `fit`. Later calls keep its hyperparameters, inducing inputs
-        and scaling, and update only the posterior: to that of all rows, exactly for
-        Gaussian noise and nearly for other noise. So the first rows should be like the
-        rest. If they are not, as in a table sorted by an input, predictions are worse
-        than those of a `fit`, and natgrad warns if the new rows are far from the
-        inducing inputs.
+        The first call is a `fit`. In later calls the posterior, the lengthscales, the
+        noise and the inducing inputs follow the new rows, which may come in any order.
+        The kind of noise, and what is done with each column, stay as they are. Of rows
+        that are gone, the model keeps a random sample of 1,000, until you save it.
         """
-        if not hasattr(self, "model_"):
-            return self._fit(X, y, sample_weight)
+        return self._learn(X, y, sample_weight)
+
+    @in_double
+    def _learn(self, X: Any, y: Any, sample_weight: Any, classes: Any = None) -> Any:
+        is_first = not hasattr(self, "model_")
+        if is_first:
+            self._fit(X, y, sample_weight, classes)
         X, y, weight, told = self._table(X, y, sample_weight)
+        streaming.widen(self, X)
         if len(y):
             y = self._told(self._numbers(y), told, self.model_.likelihood)
-            self._set_model(update(self.model_, (self._scaled(X), y, weight)))
-            self.n_rows_seen_ += float(weight.sum())
+            streaming.learn(self, Batch(self._scaled(X), y, weight), is_first)
         return self
 
     def _set_model(self, model: gp.SparseGP) -> None:
@@ -216,6 +219,7 @@ class BaseGP(Fitted, BaseEstimator):
         `share` is how many of the targets were observed, of each output.
         """
         self._set_model(fitted.params)
+        vars(self).pop("_online", None)
         self.history_ = history = fitted.history
         self.n_rows_seen_ = total
         self.n_iter_ = int(history[-1].step)

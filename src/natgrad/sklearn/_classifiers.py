@@ -56,9 +56,7 @@ class _Classifier(ClassifierMixin, BaseGP):
 
         The first call is a `fit`; pass all `classes` if its rows may lack some.
         """
-        if not hasattr(self, "model_"):
-            return self._fit(X, y, sample_weight, classes)
-        return super().partial_fit(X, y, sample_weight)
+        return self._learn(X, y, sample_weight, classes)
 
     @in_double
     def predict_proba(self, X: Any) -> np.ndarray:

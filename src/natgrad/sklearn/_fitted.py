@@ -105,6 +105,7 @@ class Fitted:
         state: dict[str, Any] = dict(cast(Any, super().__getstate__()))
         if "model_" in state:
             del state["_predictor"]
+            state.pop("_online", None)  # a file holds no rows
             state["model_"] = to_bytes(state["model_"])
             state["history_"] = state["history_"].to_dict()
             if "schema_" in state:

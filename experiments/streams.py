@@ -1,0 +1,114 @@
+"""Sorted tables in pieces that come one after another, against all rows at once.
+
+    python experiments/streams.py [TABLE ...] [--seeds N] [--methods METHOD ...]
+
+Each table is sorted by its first input, and a tenth of its rows, 500 of banana, are
+scored: log density per row, in nats. `fixed` updates only the posterior of a model of
+the first piece, by `gp.update`. Every run is one line of results/streams.csv; a run
+that is there is not made again. Seconds are CPU seconds.
+"""
+
+import argparse
+import csv
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from natgrad import datasets, gp
+from natgrad.errors import InputWarning
+from natgrad.sklearn import GPClassifier, GPRegressor
+from natgrad.sklearn._double import in_double
+
+
+RESULTS = Path(__file__).parent / "results/streams.csv"
+FIELDS = ("table", "seed", "method", "pieces", "inducing", "log_density", "seconds")
+TABLES = {
+    "banana": (10, 50, GPClassifier),
+    "power": (50, "auto", GPRegressor),
+    "elevators": (50, "auto", GPRegressor),
+    "bike": (50, "auto", GPRegressor),
+    "adult": (50, "auto", GPClassifier),
+}
+"""Of each table: pieces, inducing inputs, and the estimator."""
+
+METHODS = ("all", "pieces", "fixed")
+
+
+def rows_of(name: str, seed: int) -> tuple:
+    """Rows to learn from, sorted by the first input, and rows to score."""
+    if name == "adult":
+        x = datasets.frame(name).drop(columns="split")
+        y = x.pop("income")
+    else:
+        x, y = datasets.load(name, as_frame=True)
+    shuffled = np.random.default_rng(seed).permutation(len(y))
+    held_out = 500 if name == "banana" else len(y) // 10
+    test, train = shuffled[:held_out], shuffled[held_out:]
+    train = train[:2000] if name == "banana" else train
+    train = train[np.argsort(x.iloc[train, 0].to_numpy(), kind="stable")]
+    return x.iloc[train], y.iloc[train], x.iloc[test], y.iloc[test]
+
+
+@in_double
+def posterior_alone(model, x, y) -> None:
+    """Updates q, and nothing else."""
+    numbers = model._numbers(np.asarray(y))
+    rows = (model._scaled(model._rows(x).x), model._standard(numbers))
+    model._set_model(gp.update(model.model_, rows))
+
+
+def run(name: str, seed: int, method: str) -> dict:
+    pieces, inducing, kind = TABLES[name]
+    x, y, test_x, test_y = rows_of(name, seed)
+    model = kind(n_inducing=inducing, random_state=seed, verbose=0)
+    began = time.process_time()
+    classes = {"classes": np.unique(y)} if kind is GPClassifier else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InputWarning)
+        if method == "all":
+            model.fit(x, y)
+        for place, part in enumerate(np.array_split(np.arange(len(y)), pieces)):
+            if method == "pieces" or (method == "fixed" and not place):
+                model.partial_fit(x.iloc[part], y.iloc[part], **classes)
+            elif method == "fixed":
+                posterior_alone(model, x.iloc[part], y.iloc[part])
+    return {
+        "table": name,
+        "seed": seed,
+        "method": method,
+        "pieces": 1 if method == "all" else pieces,
+        "inducing": model.n_inducing_,
+        "log_density": round(float(model.log_density(test_x, test_y).mean()), 4),
+        "seconds": round(time.process_time() - began, 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("tables", nargs="*", default=list(TABLES))
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--methods", nargs="*", default=list(METHODS))
+    asked = parser.parse_args()
+    known = set()
+    if RESULTS.exists():
+        with RESULTS.open() as file:
+            known = {tuple(row.values())[:3] for row in csv.DictReader(file)}
+    for name in asked.tables:
+        for seed in range(asked.seeds):
+            for method in asked.methods:
+                if (name, str(seed), method) in known:
+                    continue
+                row = run(name, seed, method)
+                print(row, flush=True)
+                is_new = not RESULTS.exists()
+                with RESULTS.open("a", newline="") as file:
+                    writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+                    if is_new:
+                        writer.writeheader()
+                    writer.writerow(row)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,264 @@
+"""A model that keeps learning from rows that come in pieces and are then gone.
+
+Of the rows that are gone it keeps their sites, at the inducing inputs, and a uniform
+sample of the rows themselves, from which the noise is learned.
+"""
+
+import warnings
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from natgrad._runtime.threads import few_threads, largest
+from natgrad.data._batch import Batch
+from natgrad.data._batches import as_batch, longer, padded
+from natgrad.errors import FitError, InputError, InputWarning
+from natgrad.gp._carried import OldSites, nothing, scaled, sites_of
+from natgrad.gp._fit import check
+from natgrad.gp._following import learned, moved, remembered, worth_of
+from natgrad.gp._online import PIECE
+from natgrad.gp._pivots import pivoted
+from natgrad.gp._sizes import ENOUGH
+from natgrad.gp._sparse import SparseGP
+from natgrad.gp.inducing import MOST
+from natgrad.train._constants import divided
+
+
+KEPT = 1000
+"""How many rows are kept as they are, unless you ask for another number."""
+
+FEW_STEPS, STEPS = 20, 60
+"""Evaluations of the profile by which the hyperparameters follow, at most; the second
+as long as all rows so far are kept."""
+
+GROWN = 0.05
+"""The hyperparameters follow whenever the rows have grown by this part."""
+
+DOUBTFUL = 0.05
+"""Nats per row that inducing inputs may lose without a warning."""
+
+
+class Online(eqx.Module):
+    """A model, and what it needs to keep learning; `gp.online` makes one.
+
+    `num_data` is the total weight of the rows so far, and `lost` about how many nats
+    per row the ELBO is below that of inducing inputs at every row.
+
+    >>> online = gp.online(model).update((x, y))
+    >>> online.num_data, online.lost < 0.05
+    (50.0, True)
+    """
+
+    model: SparseGP
+    num_data: float
+    lost: float
+    count: int
+    learned_at: float
+    old: OldSites
+    rows: Batch | None
+    keys: Float[np.ndarray, " R"]
+    num_inducing: int = eqx.field(static=True)
+    memory: int = eqx.field(static=True)
+    half_life: float | None = eqx.field(static=True)
+    seed: int = eqx.field(static=True)
+
+    def update(self, data: Any) -> "Online":
+        """The model after more rows, which need not be seen again.
+
+        The posterior, the inducing inputs and the hyperparameters follow the rows.
+        natgrad warns if the inducing inputs cannot represent all of them.
+
+        Raises:
+            InputError: If the rows do not fit the model.
+            FitError: If the ELBO of the rows is not finite.
+
+        >>> online = gp.online(model).update((x[:25], y[:25]))
+        >>> online = online.update((x[25:], y[25:]))
+        >>> online.num_data
+        50.0
+        """
+        batch, online = _checked(self.model, data), self
+        with few_threads(max(self.num_inducing, largest(self.model))):
+            for piece in _pieces(batch):
+                online = _after(online, piece)
+        if online.lost > DOUBTFUL >= self.lost:
+            warnings.warn(
+                f"{len(online.model.inducing)} inducing inputs cannot represent all "
+                f"{online.num_data:.0f} rows so far; predictions lose about "
+                f"{online.lost:.2f} nats per row. Allow more inducing inputs",
+                InputWarning,
+                stacklevel=3,  # Equinox wraps methods
+            )
+        return online
+
+
+def online(
+    model: SparseGP,
+    data: Any = None,
+    *,
+    num_inducing: int | None = None,
+    memory: int = KEPT,
+    half_life: float | None = None,
+    seed: int = 0,
+) -> Online:
+    """A model that keeps learning, from rows that come in pieces.
+
+    Its posterior is what it has learned so far, so it may be trained or not. `data` are
+    the rows that it was trained on, if you still have them. The number of inducing
+    inputs grows as far as it helps, to `num_inducing` at most, by default 200. A random
+    sample of `memory` rows is kept. If the function itself changes with time,
+    `half_life` is the number of rows after which what was learned counts half.
+
+    Raises:
+        InputError: If the rows do not fit the model, or a number is out of range.
+
+    >>> trained = gp.fit(model, (x[:35], y[:35]), progress=False).params
+    >>> online = gp.online(trained, (x[:35], y[:35])).update((x[35:], y[35:]))
+    >>> gp.predictor(online.model).predict(x[:2])[0].shape
+    (2,)
+    """
+    limit = MOST if num_inducing is None else num_inducing
+    if limit < 1:
+        raise InputError(f"num_inducing is {limit}; it should be 1 or more")
+    if memory < 0:
+        raise InputError(f"memory is {memory}; it should be 0 rows or more")
+    if half_life is not None and not half_life > 0:
+        raise InputError(f"half_life is {half_life}; it should be above 0 rows")
+    kept = (None, np.zeros(0), limit, memory, half_life, seed)
+    if data is None:
+        return Online(model, 0.0, 0.0, 0, 0.0, sites_of(model), *kept)
+    begun = Online(model, 0.0, 0.0, 0, 0.0, nothing(model), *kept)
+    for piece in _pieces(_checked(model, data)):
+        begun = _after(begun, piece, is_known=True)
+    return begun
+
+
+def _checked(model: SparseGP, data: Any) -> Any:
+    """Rows of weight above 0, in arrays of the model's precision."""
+    batch = as_batch(data)
+    check(model, batch, "data")
+    if batch.weight is None:
+        batch = batch._replace(weight=np.ones(len(batch.x)))
+    dtype = model.inducing.dtype
+    batch = jax.tree.map(lambda column: np.asarray(column).astype(dtype), batch)
+    return _chosen(batch, np.flatnonzero(batch.weight > 0))
+
+
+def _chosen(batch: Batch, rows: Any) -> Batch:
+    return jax.tree.map(lambda column: column[rows], batch)
+
+
+def _pieces(batch: Batch) -> list[Any]:
+    begins = range(0, len(batch.x), PIECE)
+    return [_chosen(batch, slice(begin, begin + PIECE)) for begin in begins]
+
+
+def _after(online: Online, piece: Any, is_known: bool = False) -> Online:
+    """The model after one piece, or with a piece that it knows already."""
+    if online.half_life is not None:
+        online = _faded(online, 0.5 ** float(piece.weight.sum() / online.half_life))
+    # The rows with the smallest keys are kept: a uniform sample of all so far.
+    fresh = np.random.default_rng([online.seed, online.count])
+    keys = np.append(online.keys, fresh.uniform(size=len(piece.x)))
+    rows, known = piece, 0
+    if online.rows is not None:
+        known = len(online.rows.x)
+        rows = jax.tree.map(lambda a, b: np.concatenate([a, b]), online.rows, piece)
+    stays = np.sort(np.argsort(keys, kind="stable")[: online.memory])
+    capacity = online.memory + len(padded(piece).x)
+    filled = longer(rows, capacity - len(rows.x))
+    is_new, leaves = np.zeros((2, capacity))
+    is_new[known : len(rows.x)], leaves[: len(rows.x)] = 1, 1
+    leaves[stays] = 0
+    weight = online.num_data + float(piece.weight.sum())
+    learned_at = online.learned_at
+    model, old, lost = online.model, online.old, 0.0
+    if is_known:
+        learned_at = weight
+        old, more = remembered(model, old, filled, leaves, is_new)
+    else:
+        model = _placed(online, padded(piece), len(piece.x))
+        if model is not online.model:
+            old, lost = moved(model, old)
+        is_due = weight >= (1 + GROWN) * learned_at
+        steps = STEPS if known == online.count else FEW_STEPS
+        steps, learned_at = (steps, weight) if is_due else (1, learned_at)
+        trained, complete = divided(model)
+        trained, value = learned(complete, trained, old, filled, steps)
+        if not np.isfinite(value):
+            raise FitError("the ELBO of these rows is not finite; nothing was learned")
+        model = complete(trained)
+        old, more = remembered(model, old, filled, leaves, is_new)
+    lost = online.lost * online.num_data + max(float(lost + more), 0.0)
+    return Online(
+        model,
+        weight,
+        lost / weight,
+        online.count + len(piece.x),
+        learned_at,
+        old,
+        _chosen(rows, stays) if online.memory else None,
+        keys[stays],
+        online.num_inducing,
+        online.memory,
+        online.half_life,
+        online.seed,
+    )
+
+
+def _faded(online: Online, factor: float) -> Online:
+    """What was learned, when it counts for less."""
+    rows: Any = online.rows
+    if rows is not None:
+        rows = rows._replace(weight=factor * rows.weight)
+    fields = lambda tree: (tree.num_data, tree.learned_at, tree.old, tree.keys)
+    faded = (factor * online.num_data, factor * online.learned_at)
+    # Rows that count less leave sooner.
+    faded += (scaled(online.old, factor), online.keys / factor)
+    online = eqx.tree_at(fields, online, faded)
+    none = lambda node: node is None
+    return eqx.tree_at(lambda tree: tree.rows, online, rows, is_leaf=none)
+
+
+# Where the inducing inputs go
+
+
+def _placed(online: Online, piece: Batch, number: int) -> SparseGP:
+    """The model with inducing inputs that see the new rows, and q at the prior.
+
+    They are chosen among the old ones and the rows, in number as many as help.
+    """
+    model, old = online.model, online.old
+    worth, left = worth_of(model, old, piece)
+    at_present = float(left)
+    is_within = len(model.inducing) <= online.num_inducing
+    if is_within and at_present <= ENOUGH * number:
+        return model
+    candidates = jnp.concatenate([model.inducing, jnp.asarray(piece.x)])
+    size = min(len(model.inducing), online.num_inducing)
+    while True:
+        found = pivoted(model.kernel, candidates, worth, size)
+        losses = np.asarray(worth * jnp.maximum(found.left, 0)) / 2
+        of_rows = losses[len(model.inducing) :].sum()
+        if of_rows <= ENOUGH * number or size >= online.num_inducing:
+            break
+        size = min(2 * size, online.num_inducing)
+    chosen = np.asarray(found.chosen)
+    chosen = chosen[chosen >= 0]
+    # Moving costs what the old inputs knew; with as many as before it may not pay.
+    is_kept = len(chosen) == len(model.inducing) and losses.sum() >= at_present
+    if is_within and (is_kept or len(chosen) < len(model.inducing)):
+        return model
+    z = candidates[chosen]
+    return SparseGP(
+        model.kernel,
+        model.likelihood,
+        z,
+        mean=model.mean,
+        is_whitened=model.is_whitened,
+        log_prior=model.log_prior,
+    )

@@ -1,0 +1,215 @@
+"""Models that keep learning: what they know of rows that are gone."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from natgrad import gp
+from natgrad.data import Batch
+from natgrad.errors import InputError, InputWarning
+from natgrad.gp import likelihoods
+from natgrad.gp._carried import nothing, scaled, seen, sites_of, total
+from natgrad.gp._pivots import pivoted
+from natgrad.gp._profile import row_sites
+from natgrad.gp.kernels import RBF, Matern52
+from natgrad.gp.means import Constant
+
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-2, 2, (240, 1))
+F = np.sin(2 * X[:, 0])
+Z = np.linspace(-2, 2, 16)[:, None]
+TARGETS = {
+    "Gaussian": (likelihoods.Gaussian(0.04), F + 0.2 * RNG.standard_normal(240)),
+    "Bernoulli": (likelihoods.Bernoulli(), (RNG.normal(size=240) < F).astype(float)),
+    "Poisson": (likelihoods.Poisson(), RNG.poisson(np.exp(F)).astype(float)),
+}
+
+
+def model_of(likelihood, z=Z, kernel=None, **options):
+    return gp.SparseGP(kernel or Matern52(0.7), likelihood, z, **options)
+
+
+@pytest.mark.parametrize("is_whitened", [True, False])
+@pytest.mark.parametrize("name", TARGETS)
+def test_sites_that_stay_are_all_that_q_knows(name, is_whitened):
+    likelihood, y = TARGETS[name]
+    model = gp.update(model_of(likelihood, is_whitened=is_whitened), (X, y))
+    view = seen(model, sites_of(model))
+    theta = model.posterior.natural()
+    own = -2 * theta.second - view.precision
+    prior = model_of(likelihood, is_whitened=is_whitened).posterior.natural()
+    np.testing.assert_allclose(own, -2 * prior.second, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(view.linear, theta.first, rtol=1e-6, atol=1e-7)
+    assert abs(view.lost) < 1e-6
+
+
+def test_moved_sites_are_the_expectation_under_q_by_sampling():
+    likelihood, y = TARGETS["Gaussian"]
+    old = sites_of(gp.update(model_of(likelihood), (X, y)))
+    new = model_of(likelihood, Z[::3] + 0.05, RBF(0.9, 1.5), mean=Constant(0.3))
+    new = gp.update(new, (X[:40], y[:40]))
+    # f at the old inducing inputs under q, exactly: q(u) and p(f | u).
+    rows = jax.tree.map(np.asarray, new.project(old.inducing))
+    cov = np.asarray(new.posterior.covariance())
+    mean = np.asarray(new.posterior.location()) @ rows.features + rows.mean
+    own = np.asarray(new.kernel(old.inducing, old.inducing))
+    rest = own - rows.features.T @ rows.features
+    spread = rest + rows.features.T @ cov @ rows.features
+    root = np.linalg.cholesky(spread + 1e-10 * np.eye(len(spread)))
+    draws = mean + RNG.standard_normal((200_000, len(mean))) @ root.T
+    linear, precision, inverse = map(np.asarray, old.sites)
+    v = (draws - np.asarray(old.mean)) @ inverse.T
+    log_t = v @ linear - (v @ precision * v).sum(1) / 2
+    found = seen(new, old).expected(new.posterior)
+    assert abs(found - log_t.mean()) < 5 * log_t.std() / np.sqrt(len(v))
+
+
+def test_growing_inducing_inputs_lose_nothing():
+    likelihood, y = TARGETS["Gaussian"]
+    old = sites_of(gp.update(model_of(likelihood, Z[::2]), (X, y)))
+    kept = seen(model_of(likelihood, Z[::2]), old)
+    grown, fewer = (seen(model_of(likelihood, z), old) for z in (Z, Z[::4]))
+    assert abs(kept.lost) < 1e-6 and abs(grown.lost) < 1e-5
+    assert fewer.lost > 10
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_rows_that_leave_and_rows_that_stay_are_all_rows(name):
+    likelihood, y = TARGETS[name]
+    trained = gp.update(model_of(likelihood), (X, y))
+    online = gp.online(trained, (X, y), memory=100)
+    assert len(online.rows.x) == 100 and online.num_data == 240
+    there = trained.project(jnp.asarray(online.rows.x))
+    sites = row_sites(trained, there, online.rows)
+    both = total(seen(trained, online.old), there, sites)
+    whole = sites_of(trained).sites
+    tolerance = {"rtol": 1e-5, "atol": 1e-5 * float(abs(whole.precision).max())}
+    np.testing.assert_allclose(both.second, whole.precision, **tolerance)
+
+
+def test_rows_that_are_kept_are_a_uniform_sample():
+    likelihood, y = TARGETS["Gaussian"]
+    trained = gp.update(model_of(likelihood), (X, y))
+    counts = np.zeros(240)
+    for seed in range(40):
+        online = gp.online(trained, (X[:80], y[:80]), memory=60, seed=seed)
+        for part in (slice(80, 160), slice(160, 240)):
+            online = gp._learning._after(
+                online, Batch(X[part], y[part], np.ones(80)), is_known=True
+            )
+        counts[np.isin(X[:, 0], online.rows.x[:, 0])] += 1
+    assert counts.sum() == 40 * 60
+    parts = counts.reshape(3, 80).sum(1)
+    assert (abs(parts - 800) < 4 * np.sqrt(800)).all()
+
+
+@pytest.fixture(scope="module")
+def sorted_rows():
+    order = np.argsort(X[:, 0])
+    y = TARGETS["Gaussian"][1]
+    return X[order], y[order]
+
+
+def learned(rows, likelihood, pieces, **options):
+    x, y = rows
+    parts = np.array_split(np.arange(len(x)), pieces)
+    first = gp.initialize(x[parts[0]], likelihood, 8)
+    first = gp.fit(first, (x[parts[0]], y[parts[0]]), progress=False, steps=50).params
+    online = gp.online(first, (x[parts[0]], y[parts[0]]), **options)
+    for part in parts[1:]:
+        online = online.update((x[part], y[part]))
+    return online
+
+
+def test_sorted_rows_in_pieces_are_learned_as_all_at_once(sorted_rows):
+    online = learned(sorted_rows, likelihoods.Gaussian(0.1), 4, memory=64)
+    x = np.linspace(-2, 2, 101)[:, None]
+    y = np.sin(2 * x[:, 0])
+    score = lambda model: gp.predictor(model).log_density(x, y).mean()
+    start = gp.initialize(X, likelihoods.Gaussian(0.1), 16)
+    whole = gp.fit(start, sorted_rows, progress=False).params
+    assert score(online.model) > score(whole) - 0.05
+    assert online.lost < 0.02 and online.num_data == 240
+    assert len(online.model.inducing) > 8
+    later = tuple(column[60:] for column in sorted_rows)
+    with pytest.warns(InputWarning, match="see little"):
+        frozen = gp.update(whole_first(sorted_rows), later)
+    assert score(frozen) < score(whole) - 1
+
+
+def whole_first(rows):
+    first = tuple(column[:60] for column in rows)
+    start = gp.initialize(first[0], likelihoods.Gaussian(0.1), 8)
+    return gp.fit(start, first, progress=False, steps=50).params
+
+
+def test_what_is_forgotten_fades_with_its_half_life(sorted_rows):
+    x, y = sorted_rows
+    shift = np.where(np.arange(240) < 120, 0.0, 3.0)
+    mixed = np.random.default_rng(1).permutation(120)
+    order = np.concatenate([mixed, 120 + mixed])
+    rows = (X[order], TARGETS["Gaussian"][1][order] + shift)
+    for half_life, error in ((None, 1.0), (10.0, 0.2)):
+        online = learned(rows, likelihoods.Gaussian(0.1), 4, half_life=half_life)
+        mean = gp.predictor(online.model).predict(x)[0]
+        found = np.abs(mean - np.sin(2 * x[:, 0]) - 3).mean()
+        assert (found < error) == (half_life is not None)
+
+
+def test_faded_sites_count_for_less():
+    likelihood, y = TARGETS["Poisson"]
+    old = sites_of(gp.update(model_of(likelihood), (X, y)))
+    half = scaled(old, 0.5)
+    np.testing.assert_array_equal(2 * half.sites.precision, old.sites.precision)
+
+
+def test_too_few_inducing_inputs_are_noticed():
+    likelihood, y = TARGETS["Gaussian"]
+    trained = gp.update(model_of(likelihood), (X[:200], y[:200]))
+    online = gp.online(trained, (X[:200], y[:200]), num_inducing=4, memory=0)
+    with pytest.warns(InputWarning, match="4 inducing inputs cannot represent all"):
+        less = online.update((X[200:], y[200:]))
+    assert less.lost > 0.05 and len(less.model.inducing) == 4
+    less.update((X[200:], y[200:]))  # which was said already
+
+
+def test_pieces_may_be_small_and_have_to_fit(sorted_rows):
+    x, y = sorted_rows
+    online = gp.online(whole_first(sorted_rows), num_inducing=16)
+    one = online.update((x[-1:], y[-1:]))
+    assert one.num_data == 1 and online.num_data == 0
+    with pytest.raises(InputError, match="half_life is -1"):
+        gp.online(online.model, half_life=-1.0)
+    with pytest.raises(InputError, match="2 columns|rows of 1"):
+        online.update((np.ones((3, 2)), np.ones(3)))
+
+
+SEVERAL = {
+    "shared": Matern52(0.7),
+    "separate": gp.kernels.Separate([Matern52(0.7), RBF(1.0)]),
+}
+
+
+@pytest.mark.parametrize("kind", SEVERAL)
+def test_several_latent_functions_learn_too(kind, sorted_rows):
+    x, y = sorted_rows
+    noise = likelihoods.HeteroskedasticGaussian()
+    model = gp.update(model_of(noise, kernel=SEVERAL[kind]), (x[:60], y[:60]))
+    online = gp.online(model, (x[:60], y[:60]), memory=32, num_inducing=20)
+    online = online.update((x[60:120], y[60:120])).update((x[120:180], y[120:180]))
+    mean = gp.predictor(online.model).predict(x[:180])[0]
+    assert np.abs(mean - np.sin(2 * x[:180, 0])).mean() < 0.2
+
+
+def test_weights_choose_where_inducing_inputs_go():
+    kernel, worth = RBF(0.3), np.where(X[:, 0] > 0, 1.0, 1e-9)
+    chosen = np.asarray(pivoted(kernel, jnp.asarray(X), worth, 6).chosen)
+    assert (X[chosen, 0] > 0).all() and len(set(chosen)) == 6
+
+
+def test_nothing_adds_nothing():
+    model = model_of(likelihoods.Gaussian(0.1))
+    view = seen(model, nothing(model))
+    assert not view.precision.any() and view.lost == 0
