@@ -49,7 +49,9 @@ def main(out: Path) -> None:
         ax.annotate(label, (seen[place], kept[place]), (0, 8), **NEAR)
     ax.axhline(whole, color="#D55E00", lw=3)
     label = f"one fit of all rows: {whole:.2f} MW"
-    ax.annotate(label, (0, whole), (8, -14), textcoords="offset points", color="#D55E00")
+    ax.annotate(
+        label, (0, whole), (8, -14), textcoords="offset points", color="#D55E00"
+    )
     ax.set(xlabel="rows seen so far", ylabel="error on held-out rows, MW")
     ax.set(xlim=(0, 9500), yscale="log", ylim=(0.8 * whole, 1.6 * max(kept)))
     ax.xaxis.set_major_formatter("{x:,.0f}")
