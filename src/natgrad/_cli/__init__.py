@@ -3,9 +3,8 @@
 What a command needs is imported when it runs, so that help is there at once.
 """
 
-import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,41 +12,17 @@ import click
 
 from natgrad import distributed
 from natgrad._cli import common
+from natgrad._cli.options import (
+    DATA,
+    FOLDER,
+    InOrder,
+    json_option,
+    progress_option,
+    with_debug,
+)
 from natgrad._config import NULLS, NUMBERS
 from natgrad._registry import COLUMNS, KERNELS, LIKELIHOODS
 from natgrad.errors import Terminated
-
-
-DATA = click.Path(path_type=str)
-FOLDER = click.Path(path_type=Path, file_okay=False)
-
-
-def _with_debug(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the option that shows the traceback of an error."""
-
-    @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-    @functools.wraps(function)
-    def inner(*args: Any, debug: bool, **options: Any) -> Any:
-        common.show_warnings_in_lines(debug)
-        return function(*args, **options)
-
-    return inner
-
-
-json_option = click.option(
-    "--json", "is_json", is_flag=True, help="Print the result as JSON."
-)
-
-progress_option = click.option(
-    "--progress/--no-progress", default=True, help="Show or hide the progress bar."
-)
-
-
-class InOrder(click.Group):
-    """Commands in the order they are written in: that of their use."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
 
 
 @click.group(
@@ -128,7 +103,7 @@ def cli() -> None:
 )
 @progress_option
 @json_option
-@_with_debug
+@with_debug
 def train(
     table: str | None,
     data: str | None,
@@ -195,7 +170,7 @@ def train(
 @click.argument("folder", type=FOLDER)
 @progress_option
 @json_option
-@_with_debug
+@with_debug
 def resume(folder: Path, progress: bool, is_json: bool) -> int:
     """Continue an interrupted training run.
 
@@ -226,7 +201,7 @@ def resume(folder: Path, progress: bool, is_json: bool) -> int:
     "--keep", default="", metavar="A,B,...|all", help="Columns of DATA to copy."
 )
 @json_option
-@_with_debug
+@with_debug
 def predict(
     model: str, data: str, out: str, quantiles: str, keep: str, is_json: bool
 ) -> None:
@@ -235,7 +210,6 @@ def predict(
     A regressor writes the mean, the standard deviation and quantiles of the target; a
     classifier writes the class and the probability of each class. DATA is a file, or
     many Parquet files: a folder, an address, or a pattern such as 'data/*.parquet'.
-
     natgrad predicts many files in parts and divides the parts among processes. If
     it is killed, run the same command again: it keeps the parts that are complete.
     """
@@ -258,8 +232,36 @@ def predict(
 @cli.command()
 @click.argument("model", type=DATA)
 @click.argument("data", type=DATA)
+@click.option("--out", type=FOLDER, required=True, help="Folder for the new model.")
+@click.option(
+    "--rows-per-piece",
+    "rows",
+    type=click.IntRange(min=1),
+    default=1000,
+    show_default=True,
+    help="Rows to learn from at a time.",
+)
+@click.option("--force", is_flag=True, help="Replace the model in the folder.")
 @json_option
-@_with_debug
+@with_debug
+def update(
+    model: str, data: str, out: Path, rows: int, force: bool, is_json: bool
+) -> None:
+    """Update a model with new rows, in one pass over them.
+
+    DATA is a file, or many Parquet files, which need not fit in memory. If natgrad is
+    killed, run the same command again: the result is bit-identical.
+    """
+    from natgrad._cli.updating import update
+
+    update(model, data, out, rows, force, is_json)
+
+
+@cli.command()
+@click.argument("model", type=DATA)
+@click.argument("data", type=DATA)
+@json_option
+@with_debug
 def evaluate(model: str, data: str, is_json: bool) -> None:
     """Score predictions against the targets of a table.
 
@@ -274,7 +276,7 @@ def evaluate(model: str, data: str, is_json: bool) -> None:
 @click.argument("model", type=DATA)
 @click.argument("data", type=DATA)
 @click.option("--out", type=DATA, required=True, help="A folder or a .png file.")
-@_with_debug
+@with_debug
 def plot(model: str, data: str, out: str) -> None:
     """Plot the training run and the predictions for a table."""
     from natgrad._cli.evaluating import plot
@@ -286,7 +288,7 @@ def plot(model: str, data: str, out: str) -> None:
 @click.argument("model", type=DATA)
 @click.argument("data", type=DATA)
 @click.option("--out", type=DATA, required=True, help="An .html file.")
-@_with_debug
+@with_debug
 def report(model: str, data: str, out: str) -> None:
     """Write an HTML report: metrics, plots and settings."""
     from natgrad._cli.evaluating import report
@@ -297,7 +299,7 @@ def report(model: str, data: str, out: str) -> None:
 @cli.command()
 @click.argument("model", type=DATA)
 @json_option
-@_with_debug
+@with_debug
 def info(model: str, is_json: bool) -> None:
     """Print a summary of a model."""
     from natgrad._cli.evaluating import info
@@ -312,7 +314,7 @@ def info(model: str, is_json: bool) -> None:
     "--unverified", is_flag=True, help="Accept a missing or different checksum."
 )
 @json_option
-@_with_debug
+@with_debug
 def datasets(name: str | None, fetch: bool, unverified: bool, is_json: bool) -> None:
     """List, locate or download known data sets.
 
@@ -343,7 +345,7 @@ def datasets(name: str | None, fetch: bool, unverified: bool, is_json: bool) -> 
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Random seed.")
 @click.option("--force", is_flag=True, help="Replace the table in the folder.")
 @json_option
-@_with_debug
+@with_debug
 def shuffle(
     data: str, out: Path, rows_per_group: int, seed: int, force: bool, is_json: bool
 ) -> None:
@@ -361,7 +363,7 @@ def shuffle(
 
 @cli.command()
 @json_option
-@_with_debug
+@with_debug
 def doctor(is_json: bool) -> int:
     """Print installed versions and run a short self-test."""
     from natgrad._cli import environment

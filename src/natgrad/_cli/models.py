@@ -151,20 +151,24 @@ def read_rows(model: Opened, data: str, is_target_wanted: bool) -> Rows:
     path = located(data)
     table = tables.read(path)
     with naming(path):
-        target = model.target if is_target_wanted else None
-        x, is_complete, y = model.schema.encode(table, target)
-        if is_target_wanted:
-            y = y[is_complete]
-            if model.is_classifier:
-                y = as_labels(y)
-                _check_classes(y, model)
-    if not is_complete.any():
+        rows = as_rows(model, table, is_target_wanted)
+    if not rows.is_complete.any():
         raise InputError(f"{path} has no row without a null")
-    with naming(path):
-        told = told_of(model, table, is_target_wanted)
+    return rows
+
+
+def as_rows(model: Opened, table: Any, is_target_wanted: bool) -> Rows:
+    """A table as a model sees it, without the rows it cannot take."""
+    target = model.target if is_target_wanted else None
+    x, is_complete, y = model.schema.encode(table, target)
+    if is_target_wanted:
+        y = y[is_complete]
+        if model.is_classifier:
+            y = as_labels(y)
+            _check_classes(y, model)
+    told = told_of(model, table, is_target_wanted)
     column = Column(model.target, y) if is_target_wanted else None
-    rows = EncodedRows(x, told)[is_complete]
-    return Rows(table, rows, column, is_complete)
+    return Rows(table, EncodedRows(x, told)[is_complete], column, is_complete)
 
 
 def told_of(model: Opened, table: Any, is_target_known: bool) -> dict[str, np.ndarray]:

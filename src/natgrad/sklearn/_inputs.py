@@ -45,7 +45,7 @@ def learn(
 def encode(estimator: Any, X: Any, y: Any = None) -> Any:
     """The rows of a table as numbers, as in `learn`; and the targets, if given."""
     if isinstance(X, EncodedRows):
-        return X.x
+        return X.x if y is None else (X.x, np.asarray(y))
     schema = schema_of(estimator)
     # With targets, scikit-learn checks that there is one for each row.
     targets = () if y is None else (y,)

@@ -1,0 +1,145 @@
+"""Updating a model with the rows of a table, in one pass over them."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from natgrad import gp
+from natgrad._cli import folder
+from natgrad._cli.common import print_result, say
+from natgrad._cli.folder import MODEL
+from natgrad._cli.models import Opened, as_rows, located, open_model
+from natgrad._printable import naming
+from natgrad.data import _tables as tables
+from natgrad.data._dataset import ParquetDataset, is_dataset, require_in
+from natgrad.data._tables import counted
+from natgrad.datasets._files import digest
+from natgrad.errors import InputError
+from natgrad.gp import _online_files as online_files
+from natgrad.sklearn._double import in_double
+from natgrad.train._progress import Rows as Bar
+
+
+STATE = "update.natgrad"
+"""What a run that was killed continues from. It holds a sample of the rows, and is
+deleted at the end."""
+
+SECONDS = 30.0
+"""How often it is written."""
+
+FITTED = ("x_scale_", "y_mean_", "n_rows_seen_")
+"""What rows change of an estimator besides its model."""
+
+
+def update(
+    model: str, data: str, out: Path, rows: int, is_forced: bool, is_json: bool
+) -> None:
+    """Writes the model after the rows of a table, in a folder of its own."""
+    opened, path = open_model(model), located(data)
+    pieces, total, fingerprint = _opened(opened, path, rows)
+    note = {"model": digest(opened.path), "data": fingerprint, "rows_per_piece": rows}
+    with folder.in_use(out):
+        state = out / STATE
+        done = _restored(opened, state, note)
+        if not done and (out / MODEL).exists() and not is_forced:
+            raise InputError(
+                f"{out} has a model already; use --force to replace it, or another "
+                "--out"
+            )
+        skipped, last = 0, time.monotonic()
+        with Bar(total, min(done * rows, total)) as bar:
+            for place, table in enumerate(pieces):
+                if place < done:
+                    continue
+                skipped += _learn(opened, path, table)
+                bar.add(len(table))
+                if time.monotonic() - last > SECONDS:
+                    _save(opened, state, {**note, "pieces": place + 1})
+                    last = time.monotonic()
+        _finish(opened, out)
+        state.unlink(missing_ok=True)
+    if skipped:
+        say(f"left out {counted(skipped, 'row')} with a null")
+    seen, inducing = opened.estimator.n_rows_seen_, opened.estimator.n_inducing_
+    result = {"model": str(out / MODEL), "rows": seen, "num_inducing": inducing}
+    text = f"{out} has the model of {seen:,g} rows, with {inducing} inducing inputs"
+    print_result(result, is_json, text)
+
+
+def _opened(opened: Opened, path: str, rows: int) -> tuple[Iterator[Any], int, str]:
+    """The pieces of a table or of many files, the number of rows, and a fingerprint."""
+    told = (opened.estimator.columns or {}).values()
+    wanted = [*opened.schema.names, opened.target, *told]
+    if not Path(path).is_file() and is_dataset(path):
+        dataset = ParquetDataset(path)
+        require_in(dataset.paths[0], dataset.names, wanted)
+        wanted = list(dict.fromkeys(wanted))
+        places = map(int, np.flatnonzero(dataset.rows))
+        groups = (dataset.read(place, wanted) for place in places)
+        return _pieces(groups, rows), dataset.total, dataset.fingerprint()
+    table = tables.read(path)
+    tables.require(table.column_names, wanted)
+    return _pieces(iter([table]), rows), len(table), digest(Path(path))
+
+
+def _pieces(groups: Iterator[Any], rows: int) -> Iterator[Any]:
+    """Tables of so many rows, the last of what is left."""
+    import pyarrow as arrow
+
+    left = None
+    for group in groups:
+        table = group if left is None else arrow.concat_tables([left, group])
+        whole = len(table) - len(table) % rows
+        for start in range(0, whole, rows):
+            yield table.slice(start, rows)
+        left = table.slice(whole)
+    if left is not None and len(left):
+        yield left
+
+
+def _learn(opened: Opened, path: str, table: Any) -> int:
+    """Updates a model with some rows; how many were left out."""
+    with naming(path):
+        found = as_rows(opened, table, is_target_wanted=True)
+    if found.is_complete.any():
+        opened.estimator.partial_fit(found.x, found.y)
+    return int((~found.is_complete).sum())
+
+
+@in_double
+def _restored(opened: Opened, state: Path, note: dict[str, Any]) -> int:
+    """The pieces that an interrupted run has learned; the estimator knows them then."""
+    if not state.exists():
+        return 0
+    online, found = online_files.load(state)
+    if {name: found.get(name) for name in note} != note:
+        raise InputError(
+            f"{state.parent} has an update of another model, of other rows or in other "
+            "pieces that was interrupted; repeat that command, or use another --out"
+        )
+    estimator = opened.estimator
+    for name in FITTED:
+        value = found["fitted"][name]
+        setattr(estimator, name, np.asarray(value) if name != FITTED[-1] else value)
+    estimator._online = online
+    estimator._set_model(online.model)
+    say(f"continuing after {online.count:,} rows")
+    return found["pieces"]
+
+
+@in_double
+def _save(opened: Opened, state: Path, note: dict[str, Any]) -> None:
+    online = getattr(opened.estimator, "_online", None)
+    if isinstance(online, gp.Online):
+        values = {name: getattr(opened.estimator, name) for name in FITTED}
+        fitted = {name: np.asarray(value).tolist() for name, value in values.items()}
+        online_files.save(online, state, {**note, "fitted": fitted})
+
+
+def _finish(opened: Opened, out: Path) -> None:
+    metadata = gp.read_metadata(opened.path)["user"]
+    metadata["rows"] = int(opened.estimator.n_rows_seen_)
+    opened.estimator.save(out / MODEL, metadata=metadata)
