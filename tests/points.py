@@ -107,6 +107,11 @@ def all_families() -> dict[str, list]:
             *(families.wishart.ScaleDof(s, log) for s in matrices),
             *(families.wishart.RateDof(s, plain) for s in matrices),
         ],
+        "inverse_gamma": [
+            families.inverse_gamma.ShapeScale(number(2.3), number(0.4)),
+            families.inverse_gamma.ShapeScale(log, log),
+            families.inverse_gamma.ModeShape(plain, plain),
+        ],
         "tilted": [EXTENSIONS["Tilted"](jnp.asarray(1.3))],
     }
 

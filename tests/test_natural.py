@@ -10,7 +10,7 @@ import optax
 import pytest
 
 import natgrad
-from natgrad.families import beta, gamma, gaussian, wishart
+from natgrad.families import beta, gamma, gaussian, inverse_gamma, wishart
 from natgrad.linalg import Full, Sqrt
 from natgrad.positive import Log, Plain
 from tests.points import FAMILIES, assert_close, covariance, flat, vector
@@ -359,6 +359,13 @@ def conjugate_pairs() -> dict:
             ),
             wishart.Statistics(jnp.asarray(3.0), -scatter / 2),
         ),
+        "inverse_gamma": (  # the variance of a Gaussian
+            lambda q: (
+                -y.size / 2 * q.expectation().log
+                - (y**2).sum() / 2 * q.expectation().reciprocal
+            ),
+            inverse_gamma.Statistics(jnp.asarray(-y.size / 2), -(y**2).sum() / 2),
+        ),
     }
 
 
@@ -369,6 +376,7 @@ NATURAL = {
     "gamma": "ShapeRate(Plain)",
     "dirichlet": "Concentrations(Plain)",
     "wishart": "RateDof(Full)",
+    "inverse_gamma": "ShapeScale(Plain)",
 }
 
 

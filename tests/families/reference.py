@@ -20,6 +20,7 @@ from natgrad.families import (
     dirichlet,
     gamma,
     gaussian,
+    inverse_gamma,
     wishart,
 )
 
@@ -435,6 +436,43 @@ def gamma_family(q) -> Family:
         expectation,
         hessian,
         lambda u: vector(mp.log(exact(u)[()]), exact(u)[()]),
+        np.array([1, 0]),
+    )
+
+
+def inverse_gamma_family(q) -> Family:
+    if isinstance(q, inverse_gamma.ShapeScale):
+        one, two = Number(q.shape), Number(q.scale)
+        shape_scale = lambda x: (one.read(x[0]), two.read(x[1]))
+        at = lambda shape, scale: (one.at(shape), two.at(scale))
+    else:
+        one, two = Number(q.mode), Number(q.shape)
+        shape_scale = lambda x: (two.read(x[1]), (two.read(x[1]) + 1) * one.read(x[0]))
+        at = lambda shape, scale: (one.at(scale / (shape + 1)), two.at(shape))
+
+    def natural(x):
+        shape, scale = shape_scale(x)
+        return vector(-shape - 1, -scale)
+
+    def expectation(theta):
+        shape, scale = -theta[0] - 1, -theta[1]
+        logarithm = total(mp.log(scale), -mp.digamma(shape), mp.mpf(0))
+        return flat(logarithm, by_entry(shape / scale))
+
+    def hessian(theta):
+        shape, scale = -theta[0] - 1, -theta[1]
+        across = -1 / scale
+        rows = [mp.psi(1, shape), across], [across, shape / scale**2]
+        return np.array(rows, object)
+
+    return Family(
+        vector(one.stored, two.stored),
+        natural,
+        lambda theta: flat(*at(-theta[0] - 1, -theta[1])),
+        lambda theta: [mp.loggamma(-theta[0] - 1), (theta[0] + 1) * mp.log(-theta[1])],
+        expectation,
+        hessian,
+        lambda u: vector(mp.log(exact(u)[()]), 1 / exact(u)[()]),
         np.array([1, 0]),
     )
 

@@ -27,6 +27,7 @@ from natgrad.families import (
     dirichlet,
     gamma,
     gaussian,
+    inverse_gamma,
     wishart,
 )
 from tests.families import reference
@@ -400,6 +401,25 @@ def gammas(side: type, kind: type, rng, draw: Draw) -> tuple[Inputs, Point]:
     return inputs, Point(np.ones(POINTS), shape, shape)
 
 
+def inverse_gammas(side: type, kind: type, rng, draw: Draw) -> tuple[Inputs, Point]:
+    shape = 10 ** powers(rng, draw.large, -3)
+    mode = 10 ** rng.uniform(-3, 3, POINTS)
+    scale = (shape + 1) * mode
+    width = 1 / np.sqrt(1 + shape)
+    more = np.exp(width * rng.standard_normal((3, POINTS)))
+    if side is inverse_gamma.ShapeScale:
+        make = lambda shape, scale: made(side, number(kind, shape), number(kind, scale))
+    else:
+        make = lambda shape, scale: made(
+            side, number(kind, scale / (shape + 1)), number(kind, shape)
+        )
+    q, other = make(shape, scale), make(shape * more[0], scale * more[1])
+    moves = rng.uniform(-0.8, 0.8, (2, POINTS))
+    slope = inverse_gamma.Statistics(moves[0] * shape, moves[1] * scale)
+    inputs = Inputs(q, other, like(rng, q), slope, SIZE, mode * more[2])
+    return inputs, Point(np.ones(POINTS), shape, shape)
+
+
 def simplices(side: type, kind: type, rng, draw: Draw) -> tuple[Inputs, Point]:
     """Beta and Dirichlet points; `condition` is the ratio of their parts."""
     total = 10 ** powers(rng, draw.large, -1)
@@ -536,6 +556,20 @@ def cases() -> dict[str, Case]:
     for points, side, kind, family, dim in (
         (gammas, gamma.ShapeRate, positive.Log, reference.gamma_family, 1),
         (gammas, gamma.MeanShape, positive.Plain, reference.gamma_family, 1),
+        (
+            inverse_gammas,
+            inverse_gamma.ShapeScale,
+            positive.Log,
+            reference.inverse_gamma_family,
+            1,
+        ),
+        (
+            inverse_gammas,
+            inverse_gamma.ModeShape,
+            positive.Plain,
+            reference.inverse_gamma_family,
+            1,
+        ),
         (simplices, beta.Concentrations, positive.Plain, reference.simplex_family, 1),
         (simplices, beta.MeanTotal, positive.Log, reference.simplex_family, 1),
         (

@@ -7,6 +7,7 @@ from natgrad.families import (
     dirichlet as dirichlet,
     gamma as gamma,
     gaussian as gaussian,
+    inverse_gamma as inverse_gamma,
     wishart as wishart,
 )
 from natgrad.families._base import (
@@ -27,4 +28,5 @@ __all__ = [
     "dirichlet",
     "categorical",
     "wishart",
+    "inverse_gamma",
 ]
