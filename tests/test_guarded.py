@@ -24,6 +24,7 @@ from natgrad.families import (
     gamma,
     gaussian,
     inverse_gamma,
+    normal_inverse_wishart,
     wishart,
 )
 from natgrad.linalg import _triangular as triangular
@@ -472,6 +473,18 @@ PAIRS: dict[str, tuple[Any, Any]] = {
     "inverse gamma": (
         inverse_gamma.ShapeScale(log(2.0), log(0.7)),
         inverse_gamma.ShapeScale(log(30.0), log(9.0)),
+    ),
+    "normal-inverse-Wishart": (
+        normal_inverse_wishart.MeanPrecision(
+            jnp.zeros(2),
+            log(0.5),
+            wishart.RateDof(linalg.Sqrt(jnp.eye(2)), log(2.0)),
+        ),
+        normal_inverse_wishart.MeanPrecision(
+            jnp.asarray([3.0, -2.0]),
+            log(20.0),
+            wishart.RateDof(linalg.Sqrt(jnp.linalg.cholesky(SPREAD)), log(30.0)),
+        ),
     ),
     "diagonal": (
         diagonal.Moments(jnp.zeros(3), log(1.0, 1.0, 1.0)),

@@ -8,6 +8,7 @@ from natgrad.families import (
     gamma as gamma,
     gaussian as gaussian,
     inverse_gamma as inverse_gamma,
+    normal_inverse_wishart as normal_inverse_wishart,
     wishart as wishart,
 )
 from natgrad.families._base import (
@@ -29,4 +30,5 @@ __all__ = [
     "categorical",
     "wishart",
     "inverse_gamma",
+    "normal_inverse_wishart",
 ]
