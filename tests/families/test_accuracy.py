@@ -28,6 +28,7 @@ from natgrad.families import (
     gamma,
     gaussian,
     inverse_gamma,
+    normal_inverse_wishart,
     wishart,
 )
 from tests.families import reference
@@ -492,6 +493,34 @@ def wisharts(
     return inputs, Point(condition, excess + dim, excess)
 
 
+def normal_inverse_wisharts(
+    side: type, part: type, kind: type, count: type, rng, draw: Draw
+) -> tuple[Inputs, Point]:
+    of, point = wisharts(part, kind, count, rng, draw)
+    width = (POINTS, draw.dim)
+    strength, away = 10 ** rng.uniform(-3, 3, POINTS), rng.standard_normal(width)
+    covariance = np.linalg.inv(of.u)
+    root = np.linalg.cholesky(sym(covariance)) / np.sqrt(strength)[:, None, None]
+    deviations = 10 ** powers(rng, draw.large, -1)
+    mean = matvec(root, deviations[:, None] * rng.standard_normal(width))
+    more, moves = (
+        np.exp(0.3 * rng.standard_normal(POINTS)),
+        rng.uniform(-0.4, 4, POINTS),
+    )
+    shift = matvec(root, rng.standard_normal(width))
+    q = made(side, mean, number(count, strength), of.q)
+    other = made(side, mean + shift, number(count, strength * more), of.other)
+    slope = normal_inverse_wishart.Statistics(
+        -of.slope.log_det,
+        of.slope.matrix
+        + transposed(shift[:, None]) @ shift[:, None] * strength[:, None, None],
+        strength[:, None] * shift,
+        strength * moves,
+    )
+    u = normal_inverse_wishart.Draw(mean + matvec(root, away), sym(covariance))
+    return Inputs(q, other, like(rng, q), slope, SIZE, u), point
+
+
 class Case(NamedTuple):
     """A coordinate system: its points, its reference, and the powers these go to."""
 
@@ -613,6 +642,19 @@ def cases() -> dict[str, Case]:
             reference=reference.of_wishart,
             dims=(dim,),
             losses={**WISHART_STEPS, **losses},
+            limits=MATRIX_TO,
+            rounded=("from_natural", "from_expectation", "natural_gradient", "stepped"),
+        )
+    for part, kind in ((wishart.RateDof, linalg.Sqrt), (wishart.ScaleDof, linalg.Log)):
+        add(
+            normal_inverse_wisharts,
+            normal_inverse_wishart.MeanPrecision,
+            part,
+            kind,
+            positive.Log,
+            reference=reference.of_normal_inverse_wishart,
+            dims=(5,),
+            losses={**WISHART_STEPS, **WISHART[part, kind]},
             limits=MATRIX_TO,
             rounded=("from_natural", "from_expectation", "natural_gradient", "stepped"),
         )

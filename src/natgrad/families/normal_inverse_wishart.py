@@ -76,7 +76,7 @@ class MeanPrecision(AbstractDistribution[Statistics]):
     ...     jnp.zeros(2), Plain(jnp.array(1.0)), precision
     ... )
     >>> print(f"{q.entropy():.2f} {q.kl(q):.2f}")
-    4.67 0.00
+    2.68 0.00
     """
 
     mean: Vector
@@ -188,9 +188,8 @@ class MeanPrecision(AbstractDistribution[Statistics]):
     def kl(self, other: "MeanPrecision") -> Scalar:
         ratio = other.strength.value() / self.strength.value()
         spread = self.mean.shape[-1] * (ratio - 1 - jnp.log(ratio))
-        shift = self.mean - other.mean
-        away = (shift * matvec(self.precision.expectation().matrix, shift)).sum(-1)
-        apart = other.strength.value() * away
+        shift = matvec(self.precision.factor().mT, self.mean - other.mean)
+        apart = other.strength.value() * self.precision.dof() * (shift**2).sum(-1)
         return self.precision.kl(other.precision) + (spread + apart) / 2
 
     def is_inside(self) -> Bool[Array, "*batch"]:
