@@ -8,6 +8,7 @@ from natgrad.families import (
     gamma as gamma,
     gaussian as gaussian,
     inverse_gamma as inverse_gamma,
+    low_rank as low_rank,
     normal_inverse_wishart as normal_inverse_wishart,
     wishart as wishart,
 )
@@ -31,4 +32,5 @@ __all__ = [
     "wishart",
     "inverse_gamma",
     "normal_inverse_wishart",
+    "low_rank",
 ]
