@@ -208,6 +208,32 @@ def test_guarded_steps_reach_a_target_of_the_family_and_never_rise(scale):
     assert_close(q.natural(), P.natural(), rtol=1e-4)
 
 
+@pytest.mark.parametrize(
+    "tx",
+    [
+        natgrad.ngd(0.1),
+        natgrad.mirror_descent(0.1),
+        optax.chain(natgrad.ngd(20.0), natgrad.stay_inside()),
+        natgrad.split(natgrad.ngd(0.1), optax.sgd(0.1)),
+    ],
+    ids=["ngd", "mirror", "inside", "split"],
+)
+def test_other_optimizers_move_it_and_keep_it_inside(tx):
+    params = {"q": Q, "scale": jnp.ones(())}
+    loss = lambda params: params["q"].kl(P) + params["scale"] ** 2
+
+    @jax.jit
+    def step(params):
+        updates, _ = tx.update(jax.grad(loss)(params), tx.init(params), params)
+        there = optax.apply_updates(params, updates)
+        return there["q"].is_inside(), loss(there) - loss(params), there["q"].kl(Q)
+
+    is_inside, change, moved = step(params)
+    assert is_inside
+    assert moved > 1e-4
+    assert change < 0 or moved > 1  # a step of size 20 is far too long
+
+
 def test_leading_axes_are_batches():
     both = made(batch=(3, 2))
     one = jax.tree.map(lambda x: x[2, 1], both)
@@ -273,5 +299,14 @@ def test_what_only_an_exponential_family_has_is_refused():
         Q.at_natural(Q.natural())
     with pytest.raises(InputError, match="no exponential family, and most expectation"):
         Q.at_expectation(Q.expectation())
+    theta, size = Q.natural(), jnp.asarray(0.1)
+    for raises in (
+        lambda: Q.slope(Q),
+        lambda: Q.direction(theta),
+        lambda: Q.stepped(theta, size),
+        lambda: natgrad.natural_gradient(Q, theta),
+    ):
+        with pytest.raises(InputError, match="no exponential family"):
+            raises()
     with pytest.raises(InputError, match="both should be Gaussian"):
         Q.kl(gamma.ShapeRate(Plain(jnp.ones(2)), Plain(jnp.ones(2))))
