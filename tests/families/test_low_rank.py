@@ -154,6 +154,13 @@ def test_natural_gradient_is_the_inverse_fisher_matrix_times_the_gradient(name):
     assert_close(found["jacobian"] @ found["direction"], expected, rtol=1e-8)
 
 
+def test_natural_gradient_does_not_turn_the_factors():
+    q = STORAGES["Log"]
+    change = at("Log")["direction"][-SIZE * RANK :].reshape((SIZE, RANK))
+    turned = (q.covariance() @ q.factors).T @ change
+    assert_close(turned, turned.T, rtol=1e-8)
+
+
 @pytest.mark.parametrize("name", list(STORAGES)[1:])
 def test_natural_gradients_in_all_coordinates_are_one_tangent_vector(name):
     pushed = [at(each)["jacobian"] @ at(each)["direction"] for each in ("Log", name)]
