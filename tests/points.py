@@ -107,6 +107,18 @@ def all_families() -> dict[str, list]:
             *(families.wishart.ScaleDof(s, log) for s in matrices),
             *(families.wishart.RateDof(s, plain) for s in matrices),
         ],
+        "inverse_gamma": [
+            families.inverse_gamma.ShapeScale(number(2.3), number(0.4)),
+            families.inverse_gamma.ShapeScale(log, log),
+            families.inverse_gamma.ModeShape(plain, plain),
+        ],
+        "normal_inverse_wishart": [
+            families.normal_inverse_wishart.MeanPrecision(vector(3), strength, w)
+            for strength, w in (
+                (number(1.7), families.wishart.RateDof(full, number(6.2))),
+                (log, families.wishart.ScaleDof(linalg.Sqrt(jnp.eye(3)), log)),
+            )
+        ],
         "tilted": [EXTENSIONS["Tilted"](jnp.asarray(1.3))],
     }
 

@@ -23,7 +23,8 @@ from tests.points import POINTS
 OF_MATRICES = [
     name
     for name in POINTS
-    if name.startswith(("gaussian", "wishart")) and "turned" not in name
+    if name.startswith(("gaussian", "wishart", "normal_inverse"))
+    and "turned" not in name
 ]
 CALL = re.compile(
     r"(?:@lapack_\w(?:trsm|potrf)_ffi|stablehlo\.(?:triangular_solve|cholesky))"

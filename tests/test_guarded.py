@@ -23,6 +23,8 @@ from natgrad.families import (
     dirichlet,
     gamma,
     gaussian,
+    inverse_gamma,
+    normal_inverse_wishart,
     wishart,
 )
 from natgrad.linalg import _triangular as triangular
@@ -468,6 +470,22 @@ PAIRS: dict[str, tuple[Any, Any]] = {
         wishart.ScaleDof(linalg.Sqrt(jnp.eye(2)), log(2.0)),
         wishart.ScaleDof(linalg.Sqrt(jnp.linalg.cholesky(SPREAD)), log(30.0)),
     ),
+    "inverse gamma": (
+        inverse_gamma.ShapeScale(log(2.0), log(0.7)),
+        inverse_gamma.ShapeScale(log(30.0), log(9.0)),
+    ),
+    "normal-inverse-Wishart": (
+        normal_inverse_wishart.MeanPrecision(
+            jnp.zeros(2),
+            log(0.5),
+            wishart.RateDof(linalg.Sqrt(jnp.eye(2)), log(2.0)),
+        ),
+        normal_inverse_wishart.MeanPrecision(
+            jnp.asarray([3.0, -2.0]),
+            log(20.0),
+            wishart.RateDof(linalg.Sqrt(jnp.linalg.cholesky(SPREAD)), log(30.0)),
+        ),
+    ),
     "diagonal": (
         diagonal.Moments(jnp.zeros(3), log(1.0, 1.0, 1.0)),
         diagonal.Moments(jnp.asarray([3.0, -2.0, 0.0]), log(0.1, 2.0, 1.0)),
@@ -480,7 +498,15 @@ PAIRS: dict[str, tuple[Any, Any]] = {
 
 
 # The rest are the same families in other coordinates.
-BRIEF = ("gamma", "beta", "Dirichlet", "categorical", "Wishart", "diagonal")
+BRIEF = (
+    "gamma",
+    "inverse gamma",
+    "beta",
+    "Dirichlet",
+    "categorical",
+    "Wishart",
+    "diagonal",
+)
 in_families = pytest.mark.parametrize(
     "name",
     [

@@ -20,6 +20,7 @@ from natgrad.families import (
     dirichlet,
     gamma,
     gaussian,
+    inverse_gamma,
     wishart,
 )
 
@@ -49,7 +50,7 @@ def exact(array) -> np.ndarray:
     return np.asarray(_exact(np.asarray(array)), object)
 
 
-_exact = np.frompyfunc(lambda x: mp.mpf(float(x)), 1, 1)
+_exact = np.frompyfunc(lambda x: x if isinstance(x, mp.mpf) else mp.mpf(float(x)), 1, 1)
 
 
 def by_largest(value, floor=0) -> Value:
@@ -439,6 +440,43 @@ def gamma_family(q) -> Family:
     )
 
 
+def inverse_gamma_family(q) -> Family:
+    if isinstance(q, inverse_gamma.ShapeScale):
+        one, two = Number(q.shape), Number(q.scale)
+        shape_scale = lambda x: (one.read(x[0]), two.read(x[1]))
+        at = lambda shape, scale: (one.at(shape), two.at(scale))
+    else:
+        one, two = Number(q.mode), Number(q.shape)
+        shape_scale = lambda x: (two.read(x[1]), (two.read(x[1]) + 1) * one.read(x[0]))
+        at = lambda shape, scale: (one.at(scale / (shape + 1)), two.at(shape))
+
+    def natural(x):
+        shape, scale = shape_scale(x)
+        return vector(-shape - 1, -scale)
+
+    def expectation(theta):
+        shape, scale = -theta[0] - 1, -theta[1]
+        logarithm = total(mp.log(scale), -mp.digamma(shape), mp.mpf(0))
+        return flat(logarithm, by_entry(shape / scale))
+
+    def hessian(theta):
+        shape, scale = -theta[0] - 1, -theta[1]
+        across = -1 / scale
+        rows = [mp.psi(1, shape), across], [across, shape / scale**2]
+        return np.array(rows, object)
+
+    return Family(
+        vector(one.stored, two.stored),
+        natural,
+        lambda theta: flat(*at(-theta[0] - 1, -theta[1])),
+        lambda theta: [mp.loggamma(-theta[0] - 1), (theta[0] + 1) * mp.log(-theta[1])],
+        expectation,
+        hessian,
+        lambda u: vector(mp.log(exact(u)[()]), 1 / exact(u)[()]),
+        np.array([1, 0]),
+    )
+
+
 def simplex_family(q) -> Family:
     """Beta and Dirichlet, which differ in what a point is."""
     if isinstance(q, beta.Concentrations):
@@ -632,4 +670,85 @@ def of_wishart(q, other, grad, slope, size, u) -> Values:
             Value(2 * first / excess.rate, 2 * parts.size / excess.rate),
         ),
         "stepped": flat(by_largest(matrix_there, stored.floor), excess_there),
+    }
+
+
+def plus(*values: Value) -> Value:
+    """Errors of a sum of values against the sum of their sizes."""
+    return Value(*(sum(parts) for parts in zip(*values, strict=True)))
+
+
+def of_normal_inverse_wishart(q, other, grad, slope, size, u) -> Values:
+    strength, there_strength = Number(q.strength), Number(other.strength)
+    kappa, kappa_there = strength.value, there_strength.value
+    mean, size = exact(q.mean), exact(size)[()]
+    dim = mp.mpf(len(mean))
+    first, second = -exact(slope.log_det), exact(slope.matrix)
+    linear, square = exact(slope.linear), exact(slope.square)[()]
+    kappa_next = kappa + 2 * size * square
+    shift = size * linear / kappa_next
+    step = wishart.Statistics(first, second - outer(linear, shift) / 2)
+    unused = np.eye(len(mean))
+    of = of_wishart(q.precision, other.precision, grad.precision, step, size, unused)
+
+    _, excess, here = wishart_parts(q.precision)
+    dof, expected = here.mean, here.mean * here.cov
+    root = cholesky(exact(u.covariance))
+    whitener = lower_inverse(root)
+    log_det_u = 2 * log(np.diag(root)).sum()
+    away = norm(whitener @ (exact(u.mean) - mean)) ** 2
+    halves = vector(*((dof - i) / 2 for i in range(len(mean))))
+    normalizer = [
+        *gammaln(halves),
+        dim * (dim - 1) / 4 * mp.log(mp.pi),
+        dof / 2 * dim * mp.log(2),
+        dof / 2 * here.log_det,
+        dim / 2 * mp.log(2 * mp.pi),
+        -dim / 2 * mp.log(kappa),
+    ]
+    log_dets = [*(-digamma(halves)), -dim * mp.log(2), -here.log_det]
+    ratio = kappa_there / kappa
+    apart = kappa_there * norm(here.factor.T @ (mean - exact(other.mean))) ** 2 * dof
+    by_mean = exact(grad.mean)
+    length = np.abs(here.precision).max() / (kappa * dof)
+    by_strength = field(grad.strength)[()] / strength.rate
+    largest = np.abs(expected).max()
+    return {
+        "natural": flat(
+            total(-excess.value / 2, -dim - mp.mpf(1) / 2),
+            by_largest(-(here.precision + kappa * outer(mean, mean)) / 2),
+            by_largest(kappa * mean),
+            by_entry(-kappa / 2),
+        ),
+        "expectation": flat(
+            total(*log_dets),
+            by_largest(expected),
+            Value(expected @ mean, largest * norm(mean)),
+            Value(
+                dim / kappa + mean @ expected @ mean,
+                dim / kappa + largest * norm(mean) ** 2,
+            ),
+        ),
+        "log_prob": total(
+            -(dof + dim + 2) / 2 * log_det_u,
+            -((here.whitener @ whitener.T) ** 2).sum() / 2,
+            -kappa / 2 * away,
+            *(-t for t in normalizer),
+        ),
+        "entropy": total(
+            *normalizer,
+            *((dof + dim + 2) / 2 * t for t in log_dets),
+            dof * dim / 2,
+            dim / 2,
+        ),
+        "kl": plus(
+            of["kl"],
+            total(dim / 2 * ratio, -dim / 2, -dim / 2 * mp.log(ratio), apart / 2),
+        ),
+        "natural_gradient": flat(
+            Value(here.precision @ by_mean / (kappa * dof), length * norm(by_mean)),
+            by_entry(2 * kappa**2 / dim * by_strength / strength.rate),
+            of["natural_gradient"],
+        ),
+        "stepped": flat(total(mean, -shift), strength.at(kappa_next), of["stepped"]),
     }

@@ -27,6 +27,8 @@ from natgrad.families import (
     dirichlet,
     gamma,
     gaussian,
+    inverse_gamma,
+    normal_inverse_wishart,
     wishart,
 )
 from tests.families import reference
@@ -400,6 +402,25 @@ def gammas(side: type, kind: type, rng, draw: Draw) -> tuple[Inputs, Point]:
     return inputs, Point(np.ones(POINTS), shape, shape)
 
 
+def inverse_gammas(side: type, kind: type, rng, draw: Draw) -> tuple[Inputs, Point]:
+    shape = 10 ** powers(rng, draw.large, -3)
+    mode = 10 ** rng.uniform(-3, 3, POINTS)
+    scale = (shape + 1) * mode
+    width = 1 / np.sqrt(1 + shape)
+    more = np.exp(width * rng.standard_normal((3, POINTS)))
+    if side is inverse_gamma.ShapeScale:
+        make = lambda shape, scale: made(side, number(kind, shape), number(kind, scale))
+    else:
+        make = lambda shape, scale: made(
+            side, number(kind, scale / (shape + 1)), number(kind, shape)
+        )
+    q, other = make(shape, scale), make(shape * more[0], scale * more[1])
+    moves = rng.uniform(-0.8, 0.8, (2, POINTS))
+    slope = inverse_gamma.Statistics(moves[0] * shape, moves[1] * scale)
+    inputs = Inputs(q, other, like(rng, q), slope, SIZE, mode * more[2])
+    return inputs, Point(np.ones(POINTS), shape, shape)
+
+
 def simplices(side: type, kind: type, rng, draw: Draw) -> tuple[Inputs, Point]:
     """Beta and Dirichlet points; `condition` is the ratio of their parts."""
     total = 10 ** powers(rng, draw.large, -1)
@@ -472,6 +493,34 @@ def wisharts(
     return inputs, Point(condition, excess + dim, excess)
 
 
+def normal_inverse_wisharts(
+    side: type, part: type, kind: type, count: type, rng, draw: Draw
+) -> tuple[Inputs, Point]:
+    of, point = wisharts(part, kind, count, rng, draw)
+    width = (POINTS, draw.dim)
+    strength, away = 10 ** rng.uniform(-3, 3, POINTS), rng.standard_normal(width)
+    covariance = np.linalg.inv(of.u)
+    root = np.linalg.cholesky(sym(covariance)) / np.sqrt(strength)[:, None, None]
+    deviations = 10 ** powers(rng, draw.large, -1)
+    mean = matvec(root, deviations[:, None] * rng.standard_normal(width))
+    more, moves = (
+        np.exp(0.3 * rng.standard_normal(POINTS)),
+        rng.uniform(-0.4, 4, POINTS),
+    )
+    shift = matvec(root, rng.standard_normal(width))
+    q = made(side, mean, number(count, strength), of.q)
+    other = made(side, mean + shift, number(count, strength * more), of.other)
+    slope = normal_inverse_wishart.Statistics(
+        -of.slope.log_det,
+        of.slope.matrix
+        + transposed(shift[:, None]) @ shift[:, None] * strength[:, None, None],
+        strength[:, None] * shift,
+        strength * moves,
+    )
+    u = normal_inverse_wishart.Draw(mean + matvec(root, away), sym(covariance))
+    return Inputs(q, other, like(rng, q), slope, SIZE, u), point
+
+
 class Case(NamedTuple):
     """A coordinate system: its points, its reference, and the powers these go to."""
 
@@ -536,6 +585,20 @@ def cases() -> dict[str, Case]:
     for points, side, kind, family, dim in (
         (gammas, gamma.ShapeRate, positive.Log, reference.gamma_family, 1),
         (gammas, gamma.MeanShape, positive.Plain, reference.gamma_family, 1),
+        (
+            inverse_gammas,
+            inverse_gamma.ShapeScale,
+            positive.Log,
+            reference.inverse_gamma_family,
+            1,
+        ),
+        (
+            inverse_gammas,
+            inverse_gamma.ModeShape,
+            positive.Plain,
+            reference.inverse_gamma_family,
+            1,
+        ),
         (simplices, beta.Concentrations, positive.Plain, reference.simplex_family, 1),
         (simplices, beta.MeanTotal, positive.Log, reference.simplex_family, 1),
         (
@@ -579,6 +642,19 @@ def cases() -> dict[str, Case]:
             reference=reference.of_wishart,
             dims=(dim,),
             losses={**WISHART_STEPS, **losses},
+            limits=MATRIX_TO,
+            rounded=("from_natural", "from_expectation", "natural_gradient", "stepped"),
+        )
+    for part, kind in ((wishart.RateDof, linalg.Sqrt), (wishart.ScaleDof, linalg.Log)):
+        add(
+            normal_inverse_wisharts,
+            normal_inverse_wishart.MeanPrecision,
+            part,
+            kind,
+            positive.Log,
+            reference=reference.of_normal_inverse_wishart,
+            dims=(5,),
+            losses={**WISHART_STEPS, **WISHART[part, kind]},
             limits=MATRIX_TO,
             rounded=("from_natural", "from_expectation", "natural_gradient", "stepped"),
         )

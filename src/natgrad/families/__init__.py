@@ -7,6 +7,9 @@ from natgrad.families import (
     dirichlet as dirichlet,
     gamma as gamma,
     gaussian as gaussian,
+    inverse_gamma as inverse_gamma,
+    low_rank as low_rank,
+    normal_inverse_wishart as normal_inverse_wishart,
     wishart as wishart,
 )
 from natgrad.families._base import (
@@ -27,4 +30,7 @@ __all__ = [
     "dirichlet",
     "categorical",
     "wishart",
+    "inverse_gamma",
+    "normal_inverse_wishart",
+    "low_rank",
 ]

@@ -67,16 +67,16 @@ class AbstractDistribution(eqx.Module, Generic[T]):
         """A(θ), finite exactly where θ names a member of the family."""
 
     @abc.abstractmethod
-    def statistics(self, u: Array) -> T:
-        """T(u)"""
+    def statistics(self, u: Any) -> T:
+        """T(u), where u is an array, or a tree of them as `sample` returns it."""
 
     @abc.abstractmethod
-    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Any:
         """Draws of u, `shape` of them for each distribution of the batch."""
 
     # What follows. A family overrides it where it knows something better.
 
-    def log_prob(self, u: Array) -> Float[Array, "..."]:
+    def log_prob(self, u: Any) -> Float[Array, "..."]:
         """log q(u), for u of any leading shape that broadcasts with the batch."""
         theta = self.natural()
         log_normalizer = self.log_normalizer(theta)

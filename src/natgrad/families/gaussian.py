@@ -88,11 +88,7 @@ class AbstractGaussian(AbstractDistribution[Statistics]):
         return Statistics(mean, self.covariance() + outer(mean, mean))
 
     def log_normalizer(self, theta: Statistics) -> Scalar:
-        root = cholesky(symmetric(-2 * theta.second))
-        half = solve_lower(root, theta.first[..., None])[..., 0]
-        diagonal = jnp.diagonal(root, axis1=-2, axis2=-1)
-        constant = half.shape[-1] / 2 * math.log(2 * math.pi)
-        return (half**2).sum(-1) / 2 - jnp.log(diagonal).sum(-1) + constant
+        return log_normalizer_at(theta)
 
     def statistics(self, u: Vector) -> Statistics:
         return Statistics(u, outer(u, u))
@@ -138,6 +134,15 @@ class AbstractGaussian(AbstractDistribution[Statistics]):
         return self.covariance() + (eta.second - here.second) - change
 
 
+def log_normalizer_at(theta: Statistics) -> Scalar:
+    """A(θ), that of every Gaussian."""
+    root = cholesky(symmetric(-2 * theta.second))
+    half = solve_lower(root, theta.first[..., None])[..., 0]
+    diagonal = jnp.diagonal(root, axis1=-2, axis2=-1)
+    constant = half.shape[-1] / 2 * math.log(2 * math.pi)
+    return (half**2).sum(-1) / 2 - jnp.log(diagonal).sum(-1) + constant
+
+
 def kl_from_factors(q: Any, other: Any) -> Scalar:
     """KL(q ‖ other), from factors, so that large means lose no digits.
 
@@ -154,7 +159,7 @@ def kl_from_factors(q: Any, other: Any) -> Scalar:
         )
     shift = other.whiten((q.location() - other.location())[..., None])
     spread = other.whiten(q.factor())
-    trace = (spread**2).sum((-2, -1)) - spread.shape[-1]
+    trace = (spread**2).sum((-2, -1)) - q.location().shape[-1]
     log_ratio = other.log_det() - q.log_det()
     return (trace + (shift**2).sum((-2, -1)) + log_ratio) / 2
 

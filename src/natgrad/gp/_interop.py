@@ -62,7 +62,7 @@ def as_kernel(kernel: Any) -> AbstractKernel:
     if home in _FROM:
         return _FROM[home](kernel)
     if callable(kernel):
-        return FromCallable(*_taken_apart(kernel))
+        return FromCallable(*taken_apart(kernel))
     raise InputError(
         f"kernel is {kernel!r}; it should be a kernel of natgrad, tinygp, GPJax or "
         "scikit-learn, or a function of (x, z)"
@@ -79,8 +79,8 @@ def _home(kernel: object) -> str | None:
 
 
 @dataclasses.dataclass(frozen=True, eq=True)
-class _Form:
-    """All of a foreign kernel that is no parameter."""
+class Form:
+    """All of a foreign object that is no parameter."""
 
     structure: Any
     others: tuple[Any, ...]  # None where a parameter goes
@@ -90,22 +90,26 @@ class _Form:
         # Structures may hold what has no hash, such as the slices of GPJax.
         return hash((len(self.others), self.is_log))
 
+    def filled(self, parameters: tuple[Array, ...]) -> Any:
+        """The object itself, with these parameters."""
+        values = iter(
+            jnp.exp(value) if is_log else value
+            for value, is_log in zip(parameters, self.is_log, strict=True)
+        )
+        leaves = [next(values) if other is None else other for other in self.others]
+        return jax.tree.unflatten(self.structure, leaves)
+
 
 class AbstractForeign(AbstractKernel):
     """A kernel of another library, its parameters taken out as free real arrays."""
 
     parameters: tuple[Float[Array, "..."], ...]
-    form: _Form = eqx.field(static=True)
+    form: Form = eqx.field(static=True)
 
     @property
     def kernel(self) -> Any:
         """The kernel itself, with the parameters as they are now."""
-        values = iter(
-            jnp.exp(value) if is_log else value
-            for value, is_log in zip(self.parameters, self.form.is_log, strict=True)
-        )
-        leaves = [next(values) if o is None else o for o in self.form.others]
-        return jax.tree.unflatten(self.form.structure, leaves)
+        return self.form.filled(self.parameters)
 
 
 class FromCallable(AbstractForeign):
@@ -167,17 +171,17 @@ def from_tinygp(kernel: Any, real: Sequence[str] = ()) -> FromTinygp:
             InputWarning,
             stacklevel=2,
         )
-    return FromTinygp(*_taken_apart(kernel, is_log))
+    return FromTinygp(*taken_apart(kernel, is_log))
 
 
 def from_gpjax(kernel: Any) -> FromGPJax:
     """A kernel of GPJax, whose parameters hold their own way to stay positive."""
-    return FromGPJax(*_taken_apart(kernel))
+    return FromGPJax(*taken_apart(kernel))
 
 
-def _taken_apart(
+def taken_apart(
     kernel: Any, is_log: Callable[[tuple, Any], bool] = lambda path, leaf: False
-) -> tuple[tuple[Array, ...], _Form]:
+) -> tuple[tuple[Array, ...], Form]:
     """The float arrays of a tree, or their logarithms, and the rest."""
     pairs, structure = jax.tree_util.tree_flatten_with_path(kernel)
     free = [(path, leaf) for path, leaf in pairs if eqx.is_inexact_array(leaf)]
@@ -185,7 +189,7 @@ def _taken_apart(
     logs = tuple(is_log(path, leaf) for path, leaf in free)
     arrays = (as_floats(leaf) for _, leaf in free)
     values = (jnp.log(a) if log else a for a, log in zip(arrays, logs, strict=True))
-    return tuple(values), _Form(structure, others, logs)
+    return tuple(values), Form(structure, others, logs)
 
 
 def from_sklearn(kernel: Any) -> AbstractKernel:
