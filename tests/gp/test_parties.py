@@ -10,7 +10,7 @@ import pytest
 
 from natgrad import _container as container
 from natgrad.data import Batch
-from natgrad.errors import IncompatibleFileError, InputError
+from natgrad.errors import IncompatibleFileError, InputError, InputWarning
 from natgrad.families.gaussian import Canonical, Moments
 from natgrad.gp import (
     SparseGP,
@@ -154,21 +154,23 @@ def test_sites_that_make_no_posterior_go_a_part_of_the_way():
 
 @pytest.mark.parametrize(
     ("is_whitened", "side", "storage"),
-    [(False, Moments, Log), (False, Canonical, Sqrt), (True, Canonical, Full)],
+    [(False, Moments, Log), (True, Canonical, Full)],
 )
 def test_sites_are_the_same_in_all_coordinates_of_q(is_whitened, side, storage):
-    y, prior = TARGETS["gaussian"][1], start("gaussian", is_whitened=is_whitened)
-    q = Moments(prior.posterior.mean, Sqrt(prior.posterior.cov.root))
+    y, prior = TARGETS["bernoulli"][1], start("bernoulli", is_whitened=is_whitened)
     root = {Full: np.eye(8), Sqrt: np.eye(8), Log: np.zeros((8, 8))}[storage]
-    q = side(jnp.zeros(8), storage(jnp.asarray(root))).at_natural(q.natural())
+    q = side(jnp.zeros(8), storage(jnp.asarray(root)))
+    q = q.at_natural(prior.posterior.natural())
     model = dataclasses.replace(prior, posterior=q)
-    data = X[:16], y[:16]
-    site, plain = fit_site(model, data), fit_site(start("gaussian"), data)
-    np.testing.assert_allclose(site.linear, plain.linear, rtol=0, atol=1e-5)
-    np.testing.assert_allclose(site.precision, plain.precision, rtol=0, atol=1e-5)
-    found = combine(model, {"a": plain}).model
+    found, sites = at_once(model, y, shares(4), 2)
+    plain, others = at_once(start("bernoulli"), y, shares(4), 2)
     assert type(found.posterior) is side
-    assert_same(found, update(prior, data))
+    for name, site in sites.items():
+        for a, b in zip(site[:2], others[name][:2], strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
+    at = jnp.asarray(X)
+    for a, b in zip(found.marginals(at), plain.marginals(at), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
 
 
 def test_a_party_that_drops_out_is_left_out_with_all_its_rows():
@@ -182,13 +184,31 @@ def test_a_party_that_drops_out_is_left_out_with_all_its_rows():
     assert_same(combine(together, {}).model, model, atol=1e-12)
 
 
-def test_rows_count_by_their_weights_and_may_be_told_more():
+def test_rows_count_by_their_weights():
     y, model = TARGETS["gaussian"][1], start("gaussian")
     weight = np.repeat([1.0, 2.0], 8)
     twice = np.concatenate([np.arange(16), np.arange(8, 16)])
     one = fit_site(model, (X[:16], y[:16], weight))
     other = fit_site(model, (X[twice], y[twice]))
     np.testing.assert_allclose(one.precision, other.precision, rtol=0, atol=1e-8)
+
+
+def test_several_outputs_have_columns_and_kernels_of_their_own():
+    y = np.stack([TARGETS["gaussian"][1], -TARGETS["gaussian"][1]], 1)
+    y[5:9, 1] = np.nan
+    noise, mixing = likelihoods.Gaussian(0.1), [[1.0, 0.3], [-1.0, 0.3]]
+    likelihood = likelihoods.LinearCoregionalization(noise, mixing)
+    kernel = kernels.Separate([kernels.Matern52(1.0), kernels.RBF(0.5)])
+    model = SparseGP(kernel, likelihood, Z)
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        both, _ = at_once(model, y, shares(4), 8)
+        assert_same(both, update(model, (X, y)), atol=1e-4)
+
+
+def test_rows_far_from_the_inducing_inputs_are_warned_of():
+    y, model = TARGETS["gaussian"][1], start("gaussian")
+    with pytest.warns(InputWarning, match="see little of these 16 rows: they leave 1"):
+        fit_site(model, (X[:16] + 20, y[:16]))
 
 
 def test_single_precision_is_enough():

@@ -7,6 +7,7 @@ are all at rest are those of the best q for all rows.
 """
 
 import hashlib
+import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from jaxtyping import Array, Float
 from natgrad import _container as container
 from natgrad.data._batch import Batch
 from natgrad.data._batches import as_batch
-from natgrad.errors import InputError
+from natgrad.errors import InputError, InputWarning
 from natgrad.families.gaussian import Moments, Statistics
 from natgrad.gp._encoding import Source, described
 from natgrad.gp._fit import check
@@ -37,6 +38,9 @@ PIECE = 4096
 
 TOLERANCE = 1e-9
 """Nats per row by which the last natural step of a party may lower its loss."""
+
+UNSEEN = 0.5
+"""The part of the prior variance that inducing inputs may leave at a party's rows."""
 
 LEAST = 1e-3
 """The least precision that a site may leave in any direction; the prior has 1."""
@@ -83,8 +87,8 @@ def fit_site(model: SparseGP, data: Any, site: PartySite | None = None) -> Party
 
     `site` is the party's part of the model's posterior, as `combine` returned it. Leave
     it out if the model has not seen these rows. The hyperparameters and the inducing
-    inputs stay. The result holds no rows, but it is not anonymous: see the how-to guide
-    on parties.
+    inputs stay; natgrad warns if the rows are far from the inducing inputs. The result
+    holds no rows, but it is not anonymous: see the how-to guide on parties.
 
     Raises:
         InputError: If the rows or the site do not fit the model, or the model has parts
@@ -103,8 +107,16 @@ def fit_site(model: SparseGP, data: Any, site: PartySite | None = None) -> Party
     old = nothing(model, mark) if site is None else site
     check_site(model, old, "the site", mark)
     theta = Statistics(jnp.asarray(old.linear), jnp.asarray(-old.precision / 2))
-    found = _fitted(model, theta, _pieces(batch))
-    linear, precision = (np.asarray(part) for part in found)
+    pieces = _pieces(batch)
+    linear, precision = (np.asarray(part) for part in _fitted(model, theta, pieces))
+    if (left := float(_unseen(model, pieces))) > UNSEEN:
+        warnings.warn(
+            f"the inducing inputs see little of these {len(batch.x)} rows: they leave "
+            f"{left:.0%} of the prior variance there. Choose inducing inputs that "
+            "cover the rows of all parties",
+            InputWarning,
+            stacklevel=2,
+        )
     return PartySite(linear, precision, len(batch.x), mark)
 
 
@@ -329,10 +341,7 @@ def _fitted(model: Any, site: Statistics, pieces: Any) -> tuple[Array, Array]:
     def fit(q: Any) -> Array:
         @jax.checkpoint
         def of_piece(piece: Any) -> Array:
-            x = jnp.asarray(piece.x, inverse.dtype)
-            features = lower_apply(inverse, model.kernel(model.inducing, x))
-            left = model.kernel.diag(x) - (features**2).sum(-2)
-            rows = Projection(features, left, model.mean(x), None)
+            rows = _seen(model, inverse, piece)
             each = expected_log_probs(model.likelihood, *marginals(q, rows), piece.y)
             return jnp.asarray(piece.weight, each.dtype) @ each
 
@@ -345,3 +354,26 @@ def _fitted(model: Any, site: Statistics, pieces: Any) -> tuple[Array, Array]:
     change = jax.tree.map(jnp.subtract, q.natural(), theta)
     first, second = jax.tree.map(jnp.add, site, change)
     return first, -2 * symmetric(second)
+
+
+def _seen(model: Any, inverse: Array, piece: Any) -> Projection:
+    """Some rows as they are seen from the inducing inputs, whitened."""
+    x = jnp.asarray(piece.x, inverse.dtype)
+    features = lower_apply(inverse, model.kernel(model.inducing, x))
+    rest = model.kernel.diag(x) - (features**2).sum(-2)
+    return Projection(features, rest, model.mean(x), None)
+
+
+@eqx.filter_jit
+def _unseen(model: Any, pieces: Any) -> Array:
+    """The part of the prior variance at some rows that the inducing inputs leave."""
+    inverse = factorized(model.kernel(model.inducing, model.inducing)).inverse
+
+    def of_piece(piece: Any) -> Array:
+        rest = jnp.maximum(_seen(model, inverse, piece).rest, 0)
+        prior = model.kernel.diag(jnp.asarray(piece.x, inverse.dtype))
+        weight = jnp.asarray(piece.weight, rest.dtype)
+        return jnp.stack([(rest @ weight).sum(), (prior @ weight).sum()])
+
+    left, whole = lax.map(of_piece, pieces).sum(0)
+    return left / whole
