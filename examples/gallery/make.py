@@ -49,7 +49,8 @@ SECTIONS = {
         "below_the_limit",
         "sea_months",
     ],
-    "Large and growing tables": ["flight_delays", "later_rows"],
+    "Large and growing tables": ["flight_delays", "later_rows", "four_parties"],
+    "What to measure next": ["next_buildings"],
     "How it works": ["contours", "naval_bounds"],
 }
 NAMES = [name for names in SECTIONS.values() for name in names]
