@@ -70,7 +70,7 @@ def diagnose(
         raise InputError(f"draws is {draws}; it should be at least {5 * FEWEST}")
     key = jax.random.key(1) if rng_key is None else rng_key
     _check_plates(model, params, args, kwargs)
-    loss = Trace_ELBO().loss
+    loss: Callable[..., Any] = Trace_ELBO().loss
     weigh = lambda key: -loss(key, params, model, guide, *args, **kwargs)
     weights = np.asarray(lax.map(weigh, jax.random.split(key, draws)))
     khat = pareto_shape(weights)

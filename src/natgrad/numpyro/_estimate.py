@@ -62,9 +62,10 @@ def paired_noise(key: Any, draws: int, size: int, dtype: Any) -> Any:
 
 def drawn(q: Any, noise: Any) -> Any:
     """The draws from a Gaussian that standard normal numbers lead to."""
+    mean = q.location()[None]
     if is_diagonal(q):
-        return q.location() + jnp.sqrt(q.variances()) * noise
-    return q.location() + noise @ q.factor().mT
+        return mean + jnp.sqrt(q.variances())[None] * noise
+    return mean + noise @ q.factor().mT
 
 
 def slope_of(

@@ -41,7 +41,7 @@ FAMILIES: dict[str, Family] = {"full": full, "diagonal": factorized}
 class Latent(dist.Distribution):
     """A distribution of natgrad, with the methods that NumPyro calls."""
 
-    support = constraints.real_vector
+    _support = constraints.real_vector
     pytree_data_fields = ("q",)
 
     def __init__(self, q: AbstractDistribution[Any], size: int):
