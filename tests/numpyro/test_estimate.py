@@ -45,7 +45,8 @@ def test_the_slope_is_that_of_the_expected_energy(name, limit, monkeypatch):
     monkeypatch.setattr(_estimate, "HESSIAN", limit)
     q = POINTS[name]
     expected = q.slope(jax.grad(exact)(q))
-    found = slope(q, 20_000, jax.random.key(0))
+    value, found = slope(q, 20_000, jax.random.key(0))
+    np.testing.assert_allclose(value - q.entropy(), exact(q), atol=0.02)
     np.testing.assert_allclose(found.first, expected.first, atol=0.02)
     np.testing.assert_allclose(found.second, expected.second, atol=0.02)
 

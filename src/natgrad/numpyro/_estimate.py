@@ -70,8 +70,8 @@ def drawn(q: Any, noise: Any) -> Any:
 
 def slope_of(
     energy: Callable[[Any, Any], Any], q: Any, draws: Any, others: Any, key: Any
-) -> Any:
-    """∂L/∂η of L = E[energy] − entropy, at a Gaussian q.
+) -> tuple[Any, Any]:
+    """E[energy], and ∂L/∂η of L = E[energy] − entropy, at a Gaussian q.
 
     ∂L/∂m = E[∇energy] and ∂L/∂S = (E[∇²energy] − S⁻¹)/2. `others` has an entry for
     each draw, which is the second argument of the energy. If there are too many latent
@@ -80,18 +80,20 @@ def slope_of(
     size = draws.shape[-1]
     signs = jax.random.rademacher(key, draws.shape, draws.dtype)
 
-    def at(given: tuple[Any, Any, Any]) -> tuple[Any, Any]:
+    def at(given: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
         z, other, sign = given
-        grad, push = jax.linearize(jax.grad(lambda z: energy(z, other)), z)
+        both = jax.value_and_grad(lambda z: energy(z, other))
+        (value, grad), push = jax.linearize(both, z)
+        curvature = lambda along: push(along)[1]
         if size > HESSIAN:
-            return grad, sign * push(sign)
-        hessian = jax.vmap(push)(jnp.eye(size, dtype=z.dtype))
-        return grad, jnp.diagonal(hessian) if is_diagonal(q) else hessian
+            return value, grad, sign * curvature(sign)
+        hessian = jax.vmap(curvature)(jnp.eye(size, dtype=z.dtype))
+        return value, grad, jnp.diagonal(hessian) if is_diagonal(q) else hessian
 
     # One draw after the other: a batch of solves in the model could deadlock.
-    grads, hessians = lax.map(at, (draws, others, signs))
+    values, grads, hessians = lax.map(at, (draws, others, signs))
     first, second = grads.mean(0), hessians.mean(0)
     here = q.natural().second  # −S⁻¹/2
     if is_diagonal(q):
-        return diagonal.Statistics(first, second / 2 + here)
-    return gaussian.Statistics(first, symmetric(second) / 2 + here)
+        return values.mean(), diagonal.Statistics(first, second / 2 + here)
+    return values.mean(), gaussian.Statistics(first, symmetric(second) / 2 + here)

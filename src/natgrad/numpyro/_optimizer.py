@@ -78,12 +78,11 @@ class NaturalSteps(_NumPyroOptim):
         """Takes a step on the loss `fn`, which `SVI` calls for you."""
         count, (params, before) = state
         key = jax.random.fold_in(jax.random.key(self._seed), count)
-        value_fn, grad = _estimates(fn, params, key, self._draws)
+        value_fn, value, grad = _estimates(fn, params, key, self._draws)
         # The size of a step falls with the steps that turn back, and not with all.
         ours = before.guarded.distributions
         ours = ours._replace(steps=jnp.round(before.steps).astype(int))
         guarded = before.guarded._replace(distributions=ours)
-        value = value_fn(params)
         updates, guarded = self._tx.update(
             grad, guarded, params, value=value, grad=grad, value_fn=value_fn
         )
@@ -146,8 +145,10 @@ def _site(name: str) -> str:
     return f"_{name.removesuffix('_posterior')}_latent"
 
 
-def _estimates(fn: Loss, params: Params, key: Any, draws: int) -> tuple[Any, Params]:
-    """The loss as a function of the parameters, and its gradient at `params`.
+def _estimates(
+    fn: Loss, params: Params, key: Any, draws: int
+) -> tuple[Callable[[Params], Any], Any, Params]:
+    """The loss as a function of the parameters, its value and gradient at `params`.
 
     The random numbers are the same at all parameters: those of `fn` are part of it, and
     the latent numbers are put in the place of those that the guide would draw.
@@ -170,14 +171,18 @@ def _estimates(fn: Loss, params: Params, key: Any, draws: int) -> tuple[Any, Par
     known = {name for name, q in posteriors.items() if has_slope(q)}
     fixed = {name: params[name] for name in known}
     free = {name: value for name, value in params.items() if name not in known}
-    grad = jax.grad(lambda free: value_fn({**fixed, **free}))(free) if free else {}
+    grad, value = {}, jnp.zeros(())
+    if free:
+        of_free = lambda free: value_fn({**fixed, **free})
+        value, grad = jax.value_and_grad(of_free)(free)
     latent = {name: draw(params[name]) for name, draw in samplers.items()}
     for name in sorted(known):
         others = {other: z for other, z in latent.items() if other != name}
         along = lambda z, others, name=name: energy({**others, name: z}, params)
         q, z = params[name], latent[name]
-        grad[name] = slope_of(along, q, z, others, keys[name])
-    return value_fn, grad
+        mean, grad[name] = slope_of(along, q, z, others, keys[name])
+        value = value if free else mean - sum(q.entropy() for q in posteriors.values())
+    return value_fn, value, grad
 
 
 def _after(
