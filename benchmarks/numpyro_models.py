@@ -1,6 +1,7 @@
 """Steps and time to a Gaussian posterior: natgrad and NumPyro's guides with Adam.
 
     python benchmarks/numpyro_models.py natgrad adam nuts   # results/numpyro_*.csv
+    python benchmarks/numpyro_models.py estimators          # where a slope comes from
     python benchmarks/numpyro_models.py minibatch           # a million rows
     python benchmarks/numpyro_models.py table               # prints the page's tables
 
@@ -26,12 +27,13 @@ from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO, autoguide
 from numpyro_zoo import MODELS
 
 import natgrad
-from natgrad.numpyro._estimate import paired_noise
+from natgrad.numpyro import _estimate
 
 
 RESULTS = Path(__file__).parent / "results"
 RUNS = RESULTS / "numpyro_runs.csv"
 CHECKS = RESULTS / "numpyro_checks.csv"
+ESTIMATORS = RESULTS / "numpyro_estimators.csv"
 MINIBATCH = RESULTS / "numpyro_minibatch.csv"
 RUN_FIELDS = ("model", "latents", "method", "rate", "compile", "step", "cpu", "elbo")
 CHECK_FIELDS = ("model", "steps", "cpu", "khat", "mean_error", "sd_ratio", "nuts_cpu")
@@ -77,7 +79,7 @@ def read(path: Path) -> list[dict[str, str]]:
 
 def elbo_of(guide: Any, args: Any) -> Any:
     """The ELBO of N(mean, root rootᵀ) over the unconstrained space."""
-    noise = paired_noise(jax.random.key(9), DRAWS, guide.latent_dim, float)
+    noise = _estimate.paired_noise(jax.random.key(9), DRAWS, guide.latent_dim, float)
     potential = guide._potential_fn_gen(*args)
     constant = guide.latent_dim / 2 * np.log(2 * np.pi * np.e)
 
@@ -122,13 +124,6 @@ def compiled(svi: Any, args: Any, chunk: int) -> tuple[Any, Any, float]:
     return state, program, now() - began
 
 
-def record(name: str, method: str, rate: str, svi: Any, args: Any, most: int) -> None:
-    chunk = 1 if method == "natgrad" else CHUNK
-    state, program, seconds = compiled(svi, args, chunk)
-    elbo = elbo_of(svi.guide, args)
-    follow(name, method, rate, svi, (state, program, seconds), elbo, most, chunk)
-
-
 def follow(
     name: str,
     method: str,
@@ -139,6 +134,7 @@ def follow(
     most: int,
     chunk: int,
     at: Any = lambda state, step: state,
+    path: Path = RUNS,
 ) -> None:
     state, program, seconds = ready
     cpu, step = 0.0, 0
@@ -153,16 +149,29 @@ def follow(
         value = float(elbo(*moments(posterior)))
         found = (name, svi.guide.latent_dim, method, rate, f"{seconds:.2f}")
         found += (step, f"{cpu:.4f}", f"{value:.3f}")
-        append(RUNS, RUN_FIELDS, dict(zip(RUN_FIELDS, found, strict=True)))
+        append(path, RUN_FIELDS, dict(zip(RUN_FIELDS, found, strict=True)))
         if not np.isfinite(value):
             break
 
 
-def run_natgrad(name: str) -> None:
+def run_natgrad(
+    name: str, method: str = "natgrad", draws: int = 8, path: Path = RUNS
+) -> None:
     model, args = MODELS[name]()
     guide = natgrad.numpyro.AutoNatural(model)
-    svi = SVI(model, guide, natgrad.numpyro.optimizer(), Trace_ELBO())
-    record(name, "natgrad", "", svi, args, OURS)
+    svi = SVI(model, guide, natgrad.numpyro.optimizer(draws), Trace_ELBO())
+    ready, elbo = compiled(svi, args, 1), elbo_of(guide, args)
+    follow(name, method, "", svi, ready, elbo, OURS, 1, path=path)
+
+
+def run_estimators(name: str) -> None:
+    """Gradients and Hessians at few and many draws, and gradients alone."""
+    for draws in (2, 8, 32):
+        run_natgrad(name, f"Hessians, {draws} draws", draws, ESTIMATORS)
+    limit, _estimate.HESSIAN = _estimate.HESSIAN, 0
+    for draws in (8, 64):
+        run_natgrad(name, f"gradients, {draws} draws", draws, ESTIMATORS)
+    _estimate.HESSIAN = limit
 
 
 def run_adam(name: str, method: str) -> None:
@@ -229,6 +238,8 @@ def main() -> None:
         for name in given.models.split(","):
             if task == "natgrad":
                 run_natgrad(name)
+            elif task == "estimators":
+                run_estimators(name)
             elif task == "nuts":
                 run_nuts(name)
             else:
