@@ -35,7 +35,7 @@ def exact(q):
 
 def slope(q, draws, key):
     draw = _estimate.sampler(key, q, draws)
-    return _estimate.slope_of(energy, q, draw(q), None, key)
+    return _estimate.slope_of(energy, q, draw(q), None, key, 1e-3)
 
 
 @pytest.mark.parametrize(

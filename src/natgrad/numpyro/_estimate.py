@@ -69,13 +69,19 @@ def drawn(q: Any, noise: Any) -> Any:
 
 
 def slope_of(
-    energy: Callable[[Any, Any], Any], q: Any, draws: Any, others: Any, key: Any
+    energy: Callable[[Any, Any], Any],
+    q: Any,
+    draws: Any,
+    others: Any,
+    key: Any,
+    step_size: Any,
 ) -> tuple[Any, Any]:
     """E[energy], and ∂L/∂η of L = E[energy] − entropy, at a Gaussian q.
 
     ∂L/∂m = E[∇energy] and ∂L/∂S = (E[∇²energy] − S⁻¹)/2. `others` has an entry for
     each draw, which is the second argument of the energy. If there are too many latent
     numbers, the diagonal of a Hessian is estimated from one product with random signs.
+    `step_size` is that of the step to come, which `inside` needs.
     """
     size = draws.shape[-1]
     signs = jax.random.rademacher(key, draws.shape, draws.dtype)
@@ -94,6 +100,33 @@ def slope_of(
     values, grads, hessians = lax.map(at, (draws, others, signs))
     first, second = grads.mean(0), hessians.mean(0)
     here = q.natural().second  # −S⁻¹/2
+    least = 1 - 0.5 / step_size
     if is_diagonal(q):
+        relative = q.variances() * second
+        second += (raised(relative, least) - relative) / q.variances()
         return values.mean(), diagonal.Statistics(first, second / 2 + here)
-    return values.mean(), gaussian.Statistics(first, symmetric(second) / 2 + here)
+    second = inside(q, symmetric(second), least)
+    return values.mean(), gaussian.Statistics(first, second / 2 + here)
+
+
+def raised(relative: Any, least: Any) -> Any:
+    """Curvatures relative to a precision, those below zero at least as given.
+
+    The log density is not concave where a curvature is negative, and a step could leave
+    the family. Such a precision falls to half of itself at most, and the rest of the
+    step is as long as it would be.
+    """
+    return jnp.where(relative < 0, jnp.maximum(relative, least), relative)
+
+
+def inside(q: Any, hessian: Any, least: Any) -> Any:
+    """The expected Hessian with its negative curvatures raised."""
+    root = q.factor()
+
+    def change(_: None) -> Any:
+        relative, axes = jnp.linalg.eigh(symmetric(root.mT @ hessian @ root))
+        axes = -2 * q.natural().second @ (root @ axes)  # F⁻ᵀ U
+        return hessian + (axes * (raised(relative, least) - relative)) @ axes.mT
+
+    is_concave = jnp.isfinite(cholesky(hessian)).all()
+    return lax.cond(is_concave, lambda _: hessian, change, None)

@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Float
 from numpyro.optim import _NumPyroOptim
 
-from natgrad._guarded import guarded_ngd
+from natgrad._guarded import WEIGHT, guarded_ngd
 from natgrad._optim import split
 from natgrad.errors import InputError
 from natgrad.families._base import is_distribution
@@ -78,7 +78,8 @@ class NaturalSteps(_NumPyroOptim):
         """Takes a step on the loss `fn`, which `SVI` calls for you."""
         count, (params, before) = state
         key = jax.random.fold_in(jax.random.key(self._seed), count)
-        value_fn, value, grad = _estimates(fn, params, key, self._draws)
+        size = WEIGHT / (WEIGHT + before.steps)
+        value_fn, value, grad = _estimates(fn, params, key, self._draws, size)
         # The size of a step falls with the steps that turn back, and not with all.
         ours = before.guarded.distributions
         ours = ours._replace(steps=jnp.round(before.steps).astype(int))
@@ -146,7 +147,7 @@ def _site(name: str) -> str:
 
 
 def _estimates(
-    fn: Loss, params: Params, key: Any, draws: int
+    fn: Loss, params: Params, key: Any, draws: int, size: Any
 ) -> tuple[Callable[[Params], Any], Any, Params]:
     """The loss as a function of the parameters, its value and gradient at `params`.
 
@@ -180,7 +181,7 @@ def _estimates(
         others = {other: z for other, z in latent.items() if other != name}
         along = lambda z, others, name=name: energy({**others, name: z}, params)
         q, z = params[name], latent[name]
-        mean, grad[name] = slope_of(along, q, z, others, keys[name])
+        mean, grad[name] = slope_of(along, q, z, others, keys[name], size)
         value = value if free else mean - sum(q.entropy() for q in posteriors.values())
     return value_fn, value, grad
 
