@@ -46,13 +46,13 @@ RATES = ("0.001", "0.003", "0.01", "0.03", "0.1", "one-cycle")
 PEAK = 0.1
 """The largest rate of the one-cycle schedule."""
 
-STEPS, CHUNK = 5000, 20
+STEPS, CHUNK = 4000, 20
 """Steps of Adam, and how many are taken between two looks at the clock."""
 
-OURS = 300
+OURS = 150
 """Steps of natgrad's record; `fit` itself stops earlier."""
 
-DRAWS = 2000
+DRAWS = 1000
 """Draws that an ELBO is estimated from."""
 
 NEAR = 0.1
@@ -102,11 +102,11 @@ def moments(posterior: Any) -> tuple[Any, Any]:
 
 
 def marks(most: int, chunk: int) -> list[int]:
-    """When to look: at every chunk first, then at steps that grow by a sixth."""
+    """When to look: at every chunk first, then at steps that grow by a quarter."""
     steps = [chunk]
     while steps[-1] < most:
         steps.append(
-            min(max(steps[-1] + chunk, steps[-1] * 7 // 6 // chunk * chunk), most)
+            min(max(steps[-1] + chunk, steps[-1] * 5 // 4 // chunk * chunk), most)
         )
     return steps
 

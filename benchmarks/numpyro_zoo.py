@@ -161,7 +161,9 @@ def mixture():
 
     def model(y):
         w = numpyro.sample("w", dist.Beta(2, 2))
-        m = numpyro.sample("m", dist.Normal(jnp.array([-1.0, 1.0]), 2).to_event(1))
+        first = numpyro.sample("first", dist.Normal(-1, 2))
+        gap = numpyro.sample("gap", dist.HalfNormal(4))
+        m = jnp.stack([first, first + gap])
         s = numpyro.sample("s", dist.LogNormal(jnp.zeros(2), 0.5).to_event(1))
         numpyro.sample(
             "y",

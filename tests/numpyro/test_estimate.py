@@ -68,3 +68,19 @@ def test_a_family_without_noise_draws_with_the_same_numbers_at_all_members():
     draw = _estimate.sampler(jax.random.key(0), q, 3)
     np.testing.assert_array_equal(draw(q), draw(q))
     assert draw(q).shape == (3, 1)
+
+
+@pytest.mark.parametrize("size", [1.0, 0.2])
+def test_a_negative_curvature_halves_a_precision_at_most(size):
+    """The others are what they are, and a step of this size stays inside."""
+    q = POINTS["full"]
+    axes = jnp.array([[0.6, -0.8], [0.8, 0.6]])
+    relative = axes @ jnp.diag(jnp.array([-30.0, 4.0])) @ axes.T
+    inverse = jnp.linalg.inv(ROOT)
+    hessian = inverse.T @ relative @ inverse
+    found = _estimate.inside(q, hessian, 1 - 0.5 / size)
+    precision = (1 - size) * inverse.T @ inverse + size * found
+    values = jnp.linalg.eigvalsh(ROOT.T @ precision @ ROOT)
+    np.testing.assert_allclose(values, [0.5, 1 + 3 * size], rtol=1e-9)
+    concave = inverse.T @ inverse
+    np.testing.assert_array_equal(_estimate.inside(q, concave, 0.5), concave)

@@ -126,7 +126,8 @@ def inside(q: Any, hessian: Any, least: Any) -> Any:
     def change(_: None) -> Any:
         relative, axes = jnp.linalg.eigh(symmetric(root.mT @ hessian @ root))
         axes = -2 * q.natural().second @ (root @ axes)  # F⁻ᵀ U
-        return hessian + (axes * (raised(relative, least) - relative)) @ axes.mT
+        lift = raised(relative, least) - relative
+        return hessian + (axes * lift[None]) @ axes.mT
 
     is_concave = jnp.isfinite(cholesky(hessian)).all()
     return lax.cond(is_concave, lambda _: hessian, change, None)

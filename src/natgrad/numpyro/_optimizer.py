@@ -24,6 +24,13 @@ DRAWS = 8
 RATE = 0.01
 """Adam's learning rate for the parameters of the model."""
 
+BACK, BACK_TESTED = 1.0, 0.2
+"""What a step that turns back on the last one adds to the count of such steps. A long
+step, which was tested on the loss, adds less: there may be a way to go."""
+
+FORWARD = 0.5
+"""The cosine between two steps above which the count falls, and steps grow again."""
+
 WINDOW = 8
 """Steps over which the distance to the optimum is averaged."""
 
@@ -34,13 +41,15 @@ Loss = Callable[[Params], tuple[Any, Any]]
 class StepState(NamedTuple):
     """The state of `optimizer` after a step.
 
-    `guarded` is that of `natgrad.split`. `change` is the last step in θ and `steps` how
-    many steps turned back on the one before: the step size falls with it. `excess`
-    estimates how many nats each of the last steps was above the optimum.
+    `guarded` is that of `natgrad.split`. `change` is the last step in θ, `length` its
+    squared length in the Fisher metric, and `steps` how many steps turned back on the
+    one before: the step size falls with it. `excess` estimates how many nats each of
+    the last steps was above the optimum.
     """
 
     guarded: Any
     change: Any
+    length: Float[Array, ""]
     steps: Float[Array, ""]
     excess: Float[Array, " W"]
 
@@ -62,8 +71,9 @@ class NaturalSteps(_NumPyroOptim):
                 "natgrad.numpyro.AutoNatural, or another optimizer"
             )
         still = jax.tree.map(jnp.zeros_like, _natural(posteriors))
+        zero = jnp.zeros((), float)
         window = jnp.full(WINDOW, jnp.inf, float)
-        state = StepState(self._tx.init(params), still, jnp.zeros((), float), window)
+        state = StepState(self._tx.init(params), still, zero, zero, window)
         return params, state
 
     def _refuse(self, *_: Any, **__: Any) -> Any:
@@ -88,7 +98,7 @@ class NaturalSteps(_NumPyroOptim):
             grad, guarded, params, value=value, grad=grad, value_fn=value_fn
         )
         moved: Any = optax.apply_updates(params, updates)
-        after = _after(before, guarded, ours.tests, params, moved, grad)
+        after = _after(before, guarded, params, moved, grad)
         aux = fn(params)[1]
         return (value, aux), (count + 1, (moved, after))
 
@@ -189,7 +199,6 @@ def _estimates(
 def _after(
     before: StepState,
     guarded: Any,
-    tests: Any,
     params: Params,
     moved: Params,
     grad: Params,
@@ -203,8 +212,12 @@ def _after(
     }
     # The Fisher product of two steps is ⟨Δη, Δθ⟩. While it is positive, the steps lead
     # somewhere; noise has no direction.
-    along = _inner(shift, before.change)
-    is_noise = (along <= 0) & (guarded.distributions.tests == tests)
+    along, length = _inner(shift, before.change), _inner(shift, change)
+    cosine = along / jnp.sqrt(length * before.length + 1e-30)
+    is_tested = guarded.distributions.tests > before.guarded.distributions.tests
+    back = jnp.where(is_tested, BACK_TESTED, BACK)
+    turns = jnp.where(cosine <= 0, back, jnp.where(cosine > FORWARD, -1.0, 0.0))
+    steps = jnp.maximum(before.steps + turns, 0)
     # A step of size γ from noise of variance v moves by γ²v and rests at γv/2.
     size = guarded.distributions.step_size
     divergence = sum(q.kl(here[name]).sum() for name, q in there.items())
@@ -213,7 +226,7 @@ def _after(
         step = jax.tree.map(jnp.subtract, moved[name], params[name])
         excess += jnp.abs(_inner(grad[name], step))
     window = jnp.concatenate([before.excess[1:], excess[None].astype(float)])
-    return StepState(guarded, change, before.steps + is_noise.astype(float), window)
+    return StepState(guarded, change, length, steps, window)
 
 
 def _inner(first: Any, second: Any) -> Any:
