@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         gp as gp,
         linalg as linalg,
         metrics as metrics,
+        numpyro as numpyro,
         plot as plot,
         positive as positive,
         report as report,
@@ -67,6 +68,7 @@ __all__ = [
     "metrics",
     "plot",
     "report",
+    "numpyro",
     "families",
     "linalg",
     "positive",
@@ -78,8 +80,8 @@ __all__ = [
 # A name is imported when it is first used: the command line answers at once, and
 # nobody waits for a part that is not needed.
 _NAMES = {
-    "": "data datasets distributed errors families gp linalg metrics plot positive "
-    "report sklearn train",
+    "": "data datasets distributed errors families gp linalg metrics numpyro plot "
+    "positive report sklearn train",
     "_guarded": "GuardedState guarded_ngd",
     "_natural": "natural_gradient scale_by_inverse_fisher stay_inside",
     "_optim": "NaturalState annealed log_linear mirror_descent ngd on_distributions "

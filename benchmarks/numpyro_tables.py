@@ -1,0 +1,130 @@
+"""The tables of docs/howto/numpyro.md, made from the results of numpyro_models.py.
+
+python benchmarks/numpyro_models.py table
+"""
+
+import csv
+from pathlib import Path
+from typing import NamedTuple
+
+
+RESULTS = Path(__file__).parent / "results"
+NEAR = 0.1
+"""Nats from the best known ELBO at which a run has converged."""
+
+METHODS = {
+    "natgrad": "natgrad",
+    "AutoMultivariateNormal": "full, Adam",
+    "AutoLowRankMultivariateNormal": "low rank, Adam",
+    "AutoDiagonalNormal": "diagonal, Adam",
+}
+
+
+class Reached(NamedTuple):
+    """Where a method converged first, or how far its best run stayed from it."""
+
+    step: int | None
+    cpu: float
+    gap: float
+    compile: float
+
+
+def read(name: str) -> list[dict[str, str]]:
+    path = RESULTS / f"numpyro_{name}.csv"
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def best_known(rows: list[dict[str, str]], model: str) -> float:
+    return max(float(r["elbo"]) for r in rows if r["model"] == model)
+
+
+def reached(rows: list[dict[str, str]], model: str, method: str) -> Reached | None:
+    """That of the best of a method's runs: the one of the fewest steps."""
+    ours = [r for r in rows if (r["model"], r["method"]) == (model, method)]
+    if not ours:
+        return None
+    best = best_known(rows, model)
+    found = [r for r in ours if float(r["elbo"]) >= best - NEAR]
+    if not found:
+        gap = best - max(float(r["elbo"]) for r in ours)
+        return Reached(None, 0.0, gap, float(ours[0]["compile"]))
+    first = min(found, key=lambda r: int(r["step"]))
+    cpu, seconds = float(first["cpu"]), float(first["compile"])
+    return Reached(int(first["step"]), cpu, 0.0, seconds)
+
+
+def cell(found: Reached | None) -> str:
+    if found is None:
+        return "not run"
+    if found.step is None:
+        return f"{found.gap:.1f} short"
+    return f"{found.step:,} / {found.cpu:.2f}"
+
+
+def line(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def models(rows: list[dict[str, str]]) -> list[str]:
+    return list(dict.fromkeys(r["model"] for r in rows))
+
+
+def steps_table(rows: list[dict[str, str]]) -> str:
+    head = ["model", "latents", *METHODS.values()]
+    lines = [line(head), line(["---"] * len(head))]
+    for model in models(rows):
+        latents = next(r["latents"] for r in rows if r["model"] == model)
+        cells = [cell(reached(rows, model, method)) for method in METHODS]
+        lines.append(line([model.replace("_", " "), latents, *cells]))
+    return "\n".join(lines)
+
+
+def checks_table(checks: list[dict[str, str]]) -> str:
+    head = ["model", "steps", "k-hat", "largest error of a mean", "ratio of deviations"]
+    lines = [line(head), line(["---"] * len(head))]
+    for row in checks:
+        name = row["model"].replace("_", " ")
+        cells = [row[key] for key in ("steps", "khat", "mean_error", "sd_ratio")]
+        lines.append(line([name, *cells]))
+    return "\n".join(lines)
+
+
+def minibatch_line(rows: list[dict[str, str]]) -> str:
+    """CPU seconds until 0.1 nats per 1,000 rows, by method."""
+    value = lambda row: float(row["elbo_per_1000_rows"])
+    best = max(map(value, rows))
+    found = {}
+    for row in rows:
+        if value(row) >= best - NEAR:
+            key = row["method"]
+            found[key] = min(found.get(key, float("inf")), float(row["cpu"]))
+    return ", ".join(f"{name} {cpu:.1f}" for name, cpu in found.items())
+
+
+def standing(rows: list[dict[str, str]]) -> tuple[int, int, int]:
+    """On how many models natgrad needs fewer steps, and less time, than each rival."""
+    fewer = faster = 0
+    for model in models(rows):
+        ours = reached(rows, model, "natgrad")
+        others = [reached(rows, model, m) for m in list(METHODS)[1:]]
+        there = [other for other in others if other and other.step]
+        if ours is None or ours.step is None:
+            continue
+        fewer += all(ours.step < (other.step or 0) for other in there)
+        faster += all(ours.cpu < other.cpu for other in there)
+    return fewer, faster, len(models(rows))
+
+
+def text() -> str:
+    rows, checks, minibatch = read("runs"), read("checks"), read("minibatch")
+    fewer, faster, number = standing(rows)
+    parts = [
+        steps_table(rows),
+        f"fewer steps on {fewer} of {number}, less time on {faster} of {number}",
+        checks_table(checks),
+        minibatch_line(minibatch) if minibatch else "",
+    ]
+    return "\n\n".join(parts)

@@ -1,0 +1,92 @@
+"""Fit a NumPyro model in one call."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from numpyro.infer import SVI, Trace_ELBO
+
+from natgrad.errors import FitError, InputError
+from natgrad.numpyro._guide import AutoNatural, Family
+from natgrad.numpyro._optimizer import DRAWS, RATE, optimizer
+
+
+class FitResult(NamedTuple):
+    """What `fit` returns: the fields of NumPyro's `SVIRunResult`, and the guide.
+
+    `losses` has the loss of each step, and `has_converged` is False if the run was
+    stopped by `steps`.
+
+    >>> natgrad.numpyro.FitResult._fields
+    ('params', 'state', 'losses', 'guide', 'has_converged')
+    """
+
+    params: dict[str, Any]
+    state: Any
+    losses: np.ndarray
+    guide: AutoNatural
+    has_converged: bool
+
+
+def fit(
+    model: Callable[..., Any],
+    *args: Any,
+    rng_key: Any = None,
+    family: str | Family | None = None,
+    steps: int = 1000,
+    tolerance: float = 0.01,
+    draws: int = DRAWS,
+    learning_rate: float = RATE,
+    **kwargs: Any,
+) -> FitResult:
+    """Fits a Gaussian to the posterior of a NumPyro model and stops by itself.
+
+    `args` and `kwargs` are those of the model. The run ends when the ELBO is estimated
+    to be within `tolerance` nats of its optimum, or after `steps` steps. `family` is
+    that of `AutoNatural`; `draws` and `learning_rate` are those of `optimizer`. Pass
+    `result.guide` and `result.params` to NumPyro's `Predictive`.
+
+    Raises:
+        InputError: If `steps` is not positive.
+        FitError: If the loss is not finite at the end.
+
+    >>> import numpyro
+    >>> from numpyro import distributions as dist
+    >>> def model(y):
+    ...     x = numpyro.sample("x", dist.Normal(0.0, 1.0))
+    ...     numpyro.sample("y", dist.Normal(x, 0.5), obs=y)
+    >>> result = natgrad.numpyro.fit(model, 10.0)
+    >>> print(f"{result.guide.median(result.params)['x']:.2f}")  # exact: 8
+    8.00
+    """
+    if steps < 1:
+        raise InputError(f"steps is {steps}; it should be positive")
+    guide = AutoNatural(model, family=family)
+    svi = SVI(model, guide, optimizer(draws, learning_rate), Trace_ELBO())
+    key = jax.random.key(0) if rng_key is None else rng_key
+    state = svi.init(key, *args, **kwargs)
+
+    def is_going(carry: tuple[Any, Any, Any]) -> Any:
+        state, _, count = carry
+        excess = state.optim_state[1][1].excess.mean()
+        return (count < steps) & ~(excess <= tolerance)
+
+    def body(carry: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+        state, losses, count = carry
+        state, loss = svi.update(state, *args, **kwargs)
+        return state, losses.at[count].set(loss.astype(losses.dtype)), count + 1
+
+    first = state, jnp.zeros(steps), jnp.zeros((), int)
+    state, losses, count = lax.while_loop(is_going, body, first)
+    losses = np.asarray(losses[: int(count)])
+    if not np.isfinite(losses[-1]):
+        raise FitError(
+            "the loss is not finite; check the data, or start elsewhere with "
+            "AutoNatural(model, init_loc_fn=...) and SVI"
+        )
+    excess = float(state.optim_state[1][1].excess.mean())
+    params = svi.get_params(state)
+    return FitResult(params, state, losses, guide, excess <= tolerance)
