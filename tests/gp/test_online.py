@@ -50,6 +50,22 @@ def test_with_gaussian_noise_pieces_end_at_the_optimum_of_all_rows():
     )
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_with_gaussian_noise_neither_cuts_nor_order_matter(seed):
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(Y))
+    ends = np.sort(rng.choice(np.arange(1, len(Y)), seed + 1, replace=False))
+    model = model_of(likelihoods.Gaussian(0.01))
+    whole = update(model, (X, Y)).posterior
+    cut = pieces(model, X[order], Y[order], [*map(int, ends)]).posterior
+    for one, other in (
+        (whole.location(), cut.location()),
+        (whole.covariance(), cut.covariance()),
+    ):
+        scale = float(abs(one).max())
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-10 * scale)
+
+
 @pytest.mark.parametrize(
     "likelihood", [likelihoods.StudentT(0.1), likelihoods.Poisson()]
 )
