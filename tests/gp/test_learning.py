@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from natgrad import gp
+from natgrad import _container as container, gp
 from natgrad.data import Batch
-from natgrad.errors import InputError, InputWarning
-from natgrad.gp import likelihoods
+from natgrad.errors import CorruptFileError, InputError, InputWarning
+from natgrad.gp import _online_files as online_files, likelihoods
 from natgrad.gp._carried import nothing, scaled, seen, sites_of, total
 from natgrad.gp._pivots import pivoted
 from natgrad.gp._profile import row_sites
@@ -139,6 +139,34 @@ def test_sorted_rows_in_pieces_are_learned_as_all_at_once(sorted_rows):
     assert score(frozen) < score(whole) - 1
 
 
+@pytest.mark.parametrize("limit", [12, 40])
+def test_rows_that_are_kept_have_a_say_in_where_inducing_inputs_go(limit):
+    rng = np.random.default_rng(0)
+    start = gp.SparseGP(
+        RBF(0.5), likelihoods.Gaussian(0.1), np.linspace(0, 1, 8)[:, None]
+    )
+    online = gp.online(start, num_inducing=limit)
+    for place in range(4):
+        x = rng.uniform(2 * place, 2 * place + 2, (60, 1))
+        y = np.sin(2 * x[:, 0]) + 0.1 * rng.standard_normal(60)
+        online = online.update((x, y))
+    z = np.asarray(online.model.inducing)
+    assert z.min() < 1 and z.max() > 7 and len(z) <= limit
+    x = np.linspace(0.2, 7.8, 50)[:, None]
+    mean = gp.predictor(online.model).predict(x)[0]
+    assert np.abs(mean - np.sin(2 * x[:, 0])).mean() < 0.15
+
+
+def test_a_few_far_rows_draw_inducing_inputs():
+    start = gp.SparseGP(
+        RBF(0.5), likelihoods.Gaussian(0.1), np.linspace(0, 1, 8)[:, None]
+    )
+    x = np.linspace(10, 12, 5)[:, None]
+    online = gp.online(start).update((x, np.ones(5)))
+    assert len(online.model.inducing) >= 8
+    assert (np.asarray(online.model.inducing) > 9).sum() >= 3
+
+
 def whole_first(rows):
     first = tuple(column[:60] for column in rows)
     start = gp.initialize(first[0], likelihoods.Gaussian(0.1), 8)
@@ -207,6 +235,32 @@ def test_weights_choose_where_inducing_inputs_go():
     kernel, worth = RBF(0.3), np.where(X[:, 0] > 0, 1.0, 1e-9)
     chosen = np.asarray(pivoted(kernel, jnp.asarray(X), worth, 6).chosen)
     assert (X[chosen, 0] > 0).all() and len(set(chosen)) == 6
+
+
+def test_a_state_returns_from_its_file_and_damage_is_noticed(tmp_path, sorted_rows):
+    x, y = sorted_rows
+    online = gp.online(whole_first(sorted_rows), (x[:60], y[:60]), memory=20)
+    path = tmp_path / "state"
+    online_files.save(online, path, {"a": 1})
+    again, metadata = online_files.load(path)
+    assert metadata == {"a": 1}
+    for one, other in zip(jax.tree.leaves(online), jax.tree.leaves(again), strict=True):
+        np.testing.assert_array_equal(one, other)
+    document, arrays = container.read(path)
+    wrong = [
+        (document, {**arrays, "old.mean": arrays["old.mean"][:-1]}),
+        (document, {**arrays, "old.linear": np.nan * arrays["old.linear"]}),
+        (document, {**arrays, "keys": arrays["keys"][:-1]}),
+        (document, {**arrays, "rows.x": arrays["rows.x"][:, :0]}),
+        ({**document, "lost": -1.0}, arrays),
+        ({**document, "count": "many"}, arrays),
+        ({name: document[name] for name in document if name != "seed"}, arrays),
+        (document, {name: arrays[name] for name in arrays if name != "model"}),
+    ]
+    for changed in wrong:
+        container.write(path, *changed)
+        with pytest.raises(CorruptFileError, match="delete it to begin anew"):
+            online_files.load(path)
 
 
 def test_nothing_adds_nothing():

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
 import natgrad.sklearn
-from natgrad.errors import CorruptFileError, IncompatibleFileError
+from natgrad.errors import CorruptFileError, FitError, IncompatibleFileError
 from natgrad.sklearn import GPClassifier, GPOrdinal, GPRegressor
 from natgrad.sklearn._targets import is_constant
 
@@ -182,6 +182,21 @@ def test_sorted_rows_in_parts_are_learned_as_all_at_once():
     assert not hasattr(again, "_online")
     again.partial_fit(inputs[:5], targets[:5])
     assert again.n_rows_seen_ == ROWS + 5
+
+
+def test_rounding_gives_a_constant_input_no_unit():
+    rounded = np.where(np.arange(ROWS) % 2, 0.1 + 0.2, 0.3)
+    model = GPRegressor(**SHORT).partial_fit(np.c_[X, rounded], Y)
+    model.partial_fit(np.c_[X, rounded], Y)
+    assert is_constant(model.x_scale_)[2]
+
+
+def test_what_fails_changes_nothing():
+    model = GPRegressor("gaussian", **SHORT).partial_fit(X[:40], Y[:40])
+    before = model.predict(X)
+    with pytest.raises(FitError, match="not finite"):
+        model.partial_fit(X[40:] + 9, np.full(ROWS - 40, 1e300))
+    np.testing.assert_array_equal(model.predict(X), before)
 
 
 def test_a_fit_forgets_what_was_learned_in_parts():

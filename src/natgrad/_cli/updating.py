@@ -17,7 +17,7 @@ from natgrad.data import _tables as tables
 from natgrad.data._dataset import ParquetDataset, is_dataset, require_in
 from natgrad.data._tables import counted
 from natgrad.datasets._files import digest
-from natgrad.errors import InputError
+from natgrad.errors import CorruptFileError, InputError
 from natgrad.gp import _online_files as online_files
 from natgrad.sklearn._double import in_double
 from natgrad.train._progress import Rows as Bar
@@ -41,15 +41,19 @@ def update(
     opened, path = open_model(model), located(data)
     pieces, total, fingerprint = _opened(opened, path, rows)
     note = {"model": digest(opened.path), "data": fingerprint, "rows_per_piece": rows}
+    if (out / MODEL).exists() and opened.path.samefile(out / MODEL):
+        raise InputError(
+            f"--out is {out}, the model itself; it should be another folder"
+        )
     with folder.in_use(out):
         state = out / STATE
-        done = _restored(opened, state, note)
+        done, skipped = _restored(opened, state, note, is_forced)
         if not done and (out / MODEL).exists() and not is_forced:
             raise InputError(
                 f"{out} has a model already; use --force to replace it, or another "
                 "--out"
             )
-        skipped, last = 0, time.monotonic()
+        last = time.monotonic()
         with Bar(total, min(done * rows, total)) as bar:
             for place, table in enumerate(pieces):
                 if place < done:
@@ -57,7 +61,8 @@ def update(
                 skipped += _learn(opened, path, table)
                 bar.add(len(table))
                 if time.monotonic() - last > SECONDS:
-                    _save(opened, state, {**note, "pieces": place + 1})
+                    done = {"pieces": place + 1, "skipped": skipped}
+                    _save(opened, state, {**note, **done})
                     last = time.monotonic()
         _finish(opened, out)
         state.unlink(missing_ok=True)
@@ -110,24 +115,35 @@ def _learn(opened: Opened, path: str, table: Any) -> int:
 
 
 @in_double
-def _restored(opened: Opened, state: Path, note: dict[str, Any]) -> int:
-    """The pieces that an interrupted run has learned; the estimator knows them then."""
+def _restored(
+    opened: Opened, state: Path, note: dict[str, Any], is_forced: bool
+) -> tuple[int, int]:
+    """Of an interrupted run: the pieces it has learned, and the rows left out."""
     if not state.exists():
-        return 0
+        return 0, 0
     online, found = online_files.load(state)
     if {name: found.get(name) for name in note} != note:
+        if is_forced:
+            return 0, 0
         raise InputError(
             f"{state.parent} has an update of another model, of other rows or in other "
-            "pieces that was interrupted; repeat that command, or use another --out"
+            "pieces that was interrupted; repeat that command, use another --out, or "
+            "--force to begin anew"
         )
-    estimator = opened.estimator
+    estimator, fitted = opened.estimator, found.get("fitted", {})
+    counts: list[Any] = [found.get(name) for name in ("pieces", "skipped")]
+    is_good = sorted(fitted) == sorted(FITTED)
+    is_good &= all(type(count) is int and count >= 0 for count in counts)
+    sizes = {name: np.shape(getattr(estimator, name)) for name in FITTED}
+    if not is_good or sizes != {name: np.shape(fitted[name]) for name in FITTED}:
+        raise CorruptFileError(f"{state} is damaged; delete it to begin anew")
     for name in FITTED:
-        value = found["fitted"][name]
-        setattr(estimator, name, np.asarray(value) if name != FITTED[-1] else value)
+        value = fitted[name]
+        setattr(estimator, name, np.asarray(value) if np.ndim(value) else value)
     estimator._online = online
     estimator._set_model(online.model)
     say(f"continuing after {online.count:,} rows")
-    return found["pieces"]
+    return counts[0], counts[1]
 
 
 @in_double

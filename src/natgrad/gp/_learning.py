@@ -38,6 +38,9 @@ as long as all rows so far are kept."""
 GROWN = 0.05
 """The hyperparameters follow whenever the rows have grown by this part."""
 
+MOST_HALVES = 500
+"""After so many half-lives nothing is left of what was learned."""
+
 DOUBTFUL = 0.05
 """Nats per row that inducing inputs may lose without a warning."""
 
@@ -109,9 +112,10 @@ def online(
 
     Its posterior is what it has learned so far, so it may be trained or not. `data` are
     the rows that it was trained on, if you still have them. The number of inducing
-    inputs grows as far as it helps, to `num_inducing` at most, by default 200. A random
-    sample of `memory` rows is kept. If the function itself changes with time,
-    `half_life` is the number of rows after which what was learned counts half.
+    inputs grows as far as it helps, to `num_inducing` at most, by default 200 or as
+    many as the model has. A random sample of `memory` rows is kept. If the function
+    itself changes with time, `half_life` is the number of rows after which what was
+    learned counts half.
 
     Raises:
         InputError: If the rows do not fit the model, or a number is out of range.
@@ -121,7 +125,7 @@ def online(
     >>> gp.predictor(online.model).predict(x[:2])[0].shape
     (2,)
     """
-    limit = MOST if num_inducing is None else num_inducing
+    limit = max(MOST, len(model.inducing)) if num_inducing is None else num_inducing
     if limit < 1:
         raise InputError(f"num_inducing is {limit}; it should be 1 or more")
     if memory < 0:
@@ -160,7 +164,8 @@ def _pieces(batch: Batch) -> list[Any]:
 def _after(online: Online, piece: Any, is_known: bool = False) -> Online:
     """The model after one piece, or with a piece that it knows already."""
     if online.half_life is not None:
-        online = _faded(online, 0.5 ** float(piece.weight.sum() / online.half_life))
+        halves = float(piece.weight.sum() / online.half_life)
+        online = _faded(online, 0.5 ** min(halves, MOST_HALVES))
     # The rows with the smallest keys are kept: a uniform sample of all so far.
     fresh = np.random.default_rng([online.seed, online.count])
     keys = np.append(online.keys, fresh.uniform(size=len(piece.x)))
@@ -181,7 +186,7 @@ def _after(online: Online, piece: Any, is_known: bool = False) -> Online:
         learned_at = weight
         old, more = remembered(model, old, filled, leaves, is_new)
     else:
-        model = _placed(online, padded(piece), len(piece.x))
+        model = _placed(online, filled, len(rows.x))
         if model is not online.model:
             old, lost = moved(model, old)
         is_due = weight >= (1 + GROWN) * learned_at
@@ -227,37 +232,38 @@ def _faded(online: Online, factor: float) -> Online:
 # Where the inducing inputs go
 
 
-def _placed(online: Online, piece: Batch, number: int) -> SparseGP:
-    """The model with inducing inputs that see the new rows, and q at the prior.
+def _placed(online: Online, rows: Batch, number: int) -> SparseGP:
+    """The model with inducing inputs that see all rows, and q at the prior.
 
-    They are chosen among the old ones and the rows, in number as many as help.
+    They are chosen among the old ones and the rows, those that were kept and new ones,
+    in number as many as help.
     """
-    model, old = online.model, online.old
-    worth, left = worth_of(model, old, piece)
-    at_present = float(left)
-    is_within = len(model.inducing) <= online.num_inducing
+    model, limit = online.model, online.num_inducing
+    worth, left = worth_of(model, online.old, rows)
+    at_present, before = float(left), len(model.inducing)
+    is_within = before <= limit
     if is_within and at_present <= ENOUGH * number:
         return model
-    candidates = jnp.concatenate([model.inducing, jnp.asarray(piece.x)])
-    size = min(len(model.inducing), online.num_inducing)
+    candidates = jnp.concatenate([model.inducing, jnp.asarray(rows.x)])
+    size = min(before, limit)
     while True:
         found = pivoted(model.kernel, candidates, worth, size)
         losses = np.asarray(worth * jnp.maximum(found.left, 0)) / 2
-        of_rows = losses[len(model.inducing) :].sum()
-        if of_rows <= ENOUGH * number or size >= online.num_inducing:
+        if losses[before:].sum() <= ENOUGH * number or size >= limit:
             break
-        size = min(2 * size, online.num_inducing)
+        size = min(2 * size, limit)
+    # Moving costs what was known at the old inputs, and may not pay.
+    if is_within and losses.sum() >= at_present:
+        return model
     chosen = np.asarray(found.chosen)
     chosen = chosen[chosen >= 0]
-    # Moving costs what the old inputs knew; with as many as before it may not pay.
-    is_kept = len(chosen) == len(model.inducing) and losses.sum() >= at_present
-    if is_within and (is_kept or len(chosen) < len(model.inducing)):
-        return model
-    z = candidates[chosen]
+    if len(chosen) < min(before, size):  # so few explain all: others stay
+        others = np.setdiff1d(np.arange(before), chosen)
+        chosen = np.append(chosen, others[: min(before, size) - len(chosen)])
     return SparseGP(
         model.kernel,
         model.likelihood,
-        z,
+        candidates[chosen],
         mean=model.mean,
         is_whitened=model.is_whitened,
         log_prior=model.log_prior,

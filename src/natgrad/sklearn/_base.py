@@ -200,10 +200,12 @@ class BaseGP(Fitted, BaseEstimator):
         if is_first:
             self._fit(X, y, sample_weight, classes)
         X, y, weight, told = self._table(X, y, sample_weight)
-        streaming.widen(self, X)
-        if len(y):
-            y = self._told(self._numbers(y), told, self.model_.likelihood)
-            streaming.learn(self, Batch(self._scaled(X), y, weight), is_first)
+        y = self._numbers(y)
+        if is_first:  # the rows are kept until the next call
+            targets = self._told(y, told, self.model_.likelihood)
+            self._online = Batch(self._scaled(X), targets, weight)
+        elif len(y):
+            streaming.learn(self, X, y, weight, told)
         return self
 
     def _set_model(self, model: gp.SparseGP) -> None:

@@ -7,52 +7,66 @@ import equinox as eqx
 import numpy as np
 
 from natgrad import gp
-from natgrad.data._batch import Batch, split
+from natgrad.data._batch import Batch
 from natgrad.gp.inducing import MOST
 from natgrad.gp.likelihoods import Gaussian, StudentT
-from natgrad.sklearn._targets import centre_and_deviation, is_constant
+from natgrad.sklearn._columns import uncensored
+from natgrad.sklearn._kernels import is_convertible
+from natgrad.sklearn._targets import ROUNDED, is_constant
 
 
 SHIFTED = ("y", "lower", "upper")
 """Columns in units of the targets, with the same zero."""
 
 
-def widen(estimator: Any, x: np.ndarray) -> None:
-    """Gives a unit to inputs that were constant, and no longer are.
+def widened(estimator: Any, x: np.ndarray) -> np.ndarray:
+    """The scales of the inputs, with one for inputs that are no longer constant.
 
     All rows so far are at 0 in any unit of such an input, and so nothing else changes.
     """
-    if not len(x):
-        return
     centre, scale = estimator.x_mean_, estimator.x_scale_
-    far = np.abs(centre_and_deviation(np.abs(x - centre), np.ones(len(x)))[0])
-    is_moving = is_constant(scale) & (far > 0)
-    estimator.x_scale_ = np.where(is_moving, far, scale)
+    if not is_constant(scale).any():
+        return scale
+    far = np.abs(x - centre)
+    has_moved = far > ROUNDED * np.maximum(np.abs(centre), np.abs(x))
+    number = has_moved.sum(0)
+    far = np.where(has_moved, far, 0.0).sum(0) / np.maximum(number, 1)
+    if not is_convertible(estimator.kernel):  # it sees the inputs as they are
+        far = np.ones_like(far)
+    return np.where(is_constant(scale) & (number > 0), far, scale)
 
 
-def learn(estimator: Any, rows: Any, is_first: bool) -> None:
-    """Updates an estimator with scaled rows, or notes those that it was fitted to."""
-    if is_first:
-        estimator._online = rows
-        return
-    known = getattr(estimator, "_online", None)
-    if not isinstance(known, gp.Online):
-        known = _begun(estimator, known)
-    weight = float(np.sum(rows.weight))
-    total = estimator.n_rows_seen_ + weight
-    if is_centred(estimator.model_.likelihood):
-        # The mean of all rows so far takes the place of the mean of the first.
-        shift = float(rows.weight @ split(rows.y)[0]) / total
-        known, rows = shifted(known, -shift), _with_targets(rows, -shift)
-        estimator.y_mean_ = estimator.y_mean_ + shift * estimator.y_scale_
-    estimator._online = known = known.update(rows)
+def learn(
+    estimator: Any, x: np.ndarray, y: np.ndarray, weight: np.ndarray, told: Any
+) -> None:
+    """Updates an estimator with rows; if that fails, it stays as it was."""
+    before = (estimator.x_scale_, estimator.y_mean_)
+    try:
+        estimator.x_scale_ = widened(estimator, x)
+        likelihood = estimator.model_.likelihood
+        known = getattr(estimator, "_online", None)
+        if not isinstance(known, gp.Online):
+            known = _begun(estimator, known)
+        total = estimator.n_rows_seen_ + float(weight.sum())
+        if is_centred(likelihood):
+            # The mean of all rows so far takes the place of the mean of the first.
+            offset = told.get("offset", 0.0)
+            gap = weight @ (y - offset - estimator.y_mean_) / total
+            estimator.y_mean_ = estimator.y_mean_ + gap
+            known = shifted(known, -float(gap / estimator.y_scale_))
+        targets = estimator._told(y, told, likelihood)
+        known = known.update(Batch(estimator._scaled(x), targets, weight))
+    except BaseException:
+        estimator.x_scale_, estimator.y_mean_ = before
+        raise
+    estimator._online = known
     estimator._set_model(known.model)
     estimator.n_rows_seen_ = total
 
 
 def is_centred(likelihood: Any) -> bool:
     """Whether targets are f and noise, both in units of the targets."""
-    return isinstance(likelihood, Gaussian | StudentT)
+    return isinstance(uncensored(likelihood), Gaussian | StudentT)
 
 
 def shifted(known: gp.Online, shift: float) -> gp.Online:
