@@ -149,8 +149,10 @@ def follow(
             state = jax.block_until_ready(program(state))
             cpu += now() - began
             step += chunk
-        posterior = svi.guide.get_posterior(svi.get_params(state))
-        value = float(elbo(*moments(posterior)))
+        params = svi.get_params(state)
+        if not all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(params)):
+            break  # NumPyro raises an error at parameters that are not finite
+        value = float(elbo(*moments(svi.guide.get_posterior(params))))
         found = (name, svi.guide.latent_dim, method, rate, f"{seconds:.2f}")
         found += (step, f"{cpu:.4f}", f"{value:.3f}")
         append(path, RUN_FIELDS, dict(zip(RUN_FIELDS, found, strict=True)))

@@ -75,11 +75,12 @@ def models(rows: list[dict[str, str]]) -> list[str]:
 
 
 def steps_table(rows: list[dict[str, str]]) -> str:
-    head = ["model", "latents", *METHODS.values()]
+    methods = [m for m in METHODS if any(r["method"] == m for r in rows)]
+    head = ["model", "latents", *(METHODS[m] for m in methods)]
     lines = [line(head), line(["---"] * len(head))]
     for model in models(rows):
         latents = next(r["latents"] for r in rows if r["model"] == model)
-        cells = [cell(reached(rows, model, method)) for method in METHODS]
+        cells = [cell(reached(rows, model, method)) for method in methods]
         lines.append(line([model.replace("_", " "), latents, *cells]))
     return "\n".join(lines)
 
