@@ -61,8 +61,8 @@ def update(
                 skipped += _learn(opened, path, table)
                 bar.add(len(table))
                 if time.monotonic() - last > SECONDS:
-                    done = {"pieces": place + 1, "skipped": skipped}
-                    _save(opened, state, {**note, **done})
+                    so_far = {"pieces": place + 1, "skipped": skipped}
+                    _save(opened, state, {**note, **so_far})
                     last = time.monotonic()
         _finish(opened, out)
         state.unlink(missing_ok=True)
