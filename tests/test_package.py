@@ -19,7 +19,7 @@ import yaml
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NAME = f"natgrad-{PROJECT['version']}"
-MOST_BYTES = 450_000
+MOST_BYTES = 500_000
 HOME = "https://github.com/natgrad/natgrad"
 
 

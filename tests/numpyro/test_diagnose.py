@@ -42,6 +42,7 @@ def test_weights_with_a_known_tail_have_its_shape(shape):
 
 def test_weights_that_are_equal_have_no_tail_and_nan_is_the_worst():
     assert pareto_shape(np.full(100, -3.0)) == -math.inf
+    assert pareto_shape(1e3 * np.random.default_rng(0).normal(size=4000)) == math.inf
     assert pareto_shape(np.float32(1e3) + np.zeros(100, "float32")) == -math.inf
     assert pareto_shape(np.array([0.0, np.nan] * 50)) == math.inf
 

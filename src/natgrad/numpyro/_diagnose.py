@@ -128,6 +128,8 @@ def generalized_pareto(ordered: np.ndarray) -> float:
     number = len(ordered)
     points = 30 + math.floor(math.sqrt(number))
     quartile = ordered[math.floor(number / 4 + 0.5) - 1]
+    if not quartile > 0:  # one weight is all that is left of the others' digits
+        return math.inf
     spread = 1 - np.sqrt(points / (np.arange(points) + 0.5))
     grid = 1 / ordered[-1] + spread / (3 * quartile)
     shapes = np.log1p(-grid[:, None] * ordered).mean(1)
