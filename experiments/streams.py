@@ -5,7 +5,8 @@
 Each table is sorted by its first input, and a tenth of its rows, 500 of banana, are
 scored: log density per row, in nats. `fixed` updates only the posterior of a model of
 the first piece, by `gp.update`. Every run is one line of results/streams.csv; a run
-that is there is not made again. Seconds are CPU seconds.
+that is there is not made again. Seconds are CPU seconds. results/streams.md has the
+means over the seeds.
 """
 
 import argparse
@@ -87,6 +88,34 @@ def run(name: str, seed: int, method: str) -> dict:
     }
 
 
+def written(rows: list[dict]) -> None:
+    """Writes the table of means."""
+    lines = [
+        "Held-out log density of sorted tables, nats per row: `python "
+        "experiments/streams.py`\n",
+        "| table | seeds | pieces | all rows | in pieces | below | fixed | CPU s |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, (pieces, *_) in TABLES.items():
+        found = {
+            method: [
+                row for row in rows if (row["table"], row["method"]) == (name, method)
+            ]
+            for method in METHODS
+        }
+        if not all(found.values()):
+            continue
+        mean = lambda method, field="log_density": np.mean(
+            [float(row[field]) for row in found[method]]  # noqa: B023
+        )
+        whole, parts, fixed = map(mean, METHODS)
+        lines.append(
+            f"| {name} | {len(found['all'])} | {pieces} | {whole:.3f} | {parts:.3f} | "
+            f"{whole - parts:.3f} | {fixed:.3f} | {mean('pieces', 'seconds'):.0f} |"
+        )
+    RESULTS.with_suffix(".md").write_text("\n".join(lines) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("tables", nargs="*", default=list(TABLES))
@@ -110,6 +139,8 @@ def main() -> None:
                     if is_new:
                         writer.writeheader()
                     writer.writerow(row)
+    with RESULTS.open() as file:
+        written(list(csv.DictReader(file)))
 
 
 if __name__ == "__main__":
