@@ -38,9 +38,9 @@ def main() -> None:
     x, y = piece(0, pieces, rows)
     first = gp.initialize(x, gp.likelihoods.Gaussian(0.1), 50)
     first = gp.fit(first, (x, y), progress=False, steps=50).params
-    online = gp.online(first, (x, y), num_inducing=50)
+    online = gp.online(first, (x, y), num_inducing=120)
     lines = [
-        f"{pieces:,} pieces of {rows:,} rows, 50 inducing inputs: "
+        f"{pieces:,} pieces of {rows:,} rows, at most 120 inducing inputs: "
         f"`python experiments/long_stream.py`\n",
         "| pieces | CPU s of a piece | peak, MB | held-out log density |",
         "|---|---|---|---|",
