@@ -33,7 +33,7 @@ class Targets(abc.ABC):
     is_tabled = True
     """Whether its distribution function takes so long that a table pays."""
     zeros = 0.0
-    """The probability of a zero that does not depend on f, beside all that follows."""
+    """The probability of an additional zero, which does not depend on f."""
 
     def __init__(self, likelihood: Any):
         self.likelihood = likelihood

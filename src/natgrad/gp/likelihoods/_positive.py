@@ -13,14 +13,8 @@ from natgrad.gp._parameters import as_logs
 from natgrad.gp.likelihoods._base import AbstractQuadrature, Scalar, Target, require
 
 
-class Gamma(AbstractQuadrature):
-    """y > 0 from a gamma distribution with mean exp(f); its shape is a parameter.
-
-    >>> likelihood = gp.likelihoods.Gamma(shape=4.0)
-    >>> mean, variance = likelihood.moments(jnp.array(0.0), jnp.array(0.1))
-    >>> print(f"{mean:.2f} {variance:.2f}")
-    1.05 0.42
-    """
+class AbstractShaped(AbstractQuadrature):
+    """y > 0 whose scale is exp(f), with a shape that is a parameter."""
 
     support = "positive"
     has_exposure = True
@@ -38,6 +32,16 @@ class Gamma(AbstractQuadrature):
     @property
     def how(self) -> str:
         return "closed form"
+
+
+class Gamma(AbstractShaped):
+    """y > 0 from a gamma distribution with mean exp(f); its shape is a parameter.
+
+    >>> likelihood = gp.likelihoods.Gamma(shape=4.0)
+    >>> mean, variance = likelihood.moments(jnp.array(0.0), jnp.array(0.1))
+    >>> print(f"{mean:.2f} {variance:.2f}")
+    1.05 0.42
+    """
 
     def log_prob(self, f: Scalar, y: Target) -> Scalar:
         # Bounds f from below, so that y / exp(f) does not overflow.
@@ -114,7 +118,7 @@ def _log_upper_tail(shape: Scalar, log_x: Scalar) -> Scalar:
     return shape * log_x - x - gammaln(shape) - jnp.log(fraction)
 
 
-class Weibull(AbstractQuadrature):
+class Weibull(AbstractShaped):
     """y > 0 with P(y > t | f) = exp(−(t/s)^k), of scale s = exp(f) and shape k.
 
     The scale is the time that a share of 1/e exceeds, and not the mean, which is
@@ -126,23 +130,6 @@ class Weibull(AbstractQuadrature):
     >>> print(f"{mean:.2f} {variance:.2f}")
     0.93 0.35
     """
-
-    support = "positive"
-    has_exposure = True
-    log_shape: Scalar
-
-    def __init__(self, shape: Any = 1.0, *, nodes: int = 20):
-        self.log_shape = as_logs("shape", shape)
-        self.nodes = nodes
-
-    @property
-    def shape(self) -> Scalar:
-        """k: the larger, the less y varies about its mean."""
-        return jnp.exp(self.log_shape)
-
-    @property
-    def how(self) -> str:
-        return "closed form"
 
     def log_prob(self, f: Scalar, y: Target) -> Scalar:
         # Bounds f from below, so that (y / exp(f))^k does not overflow.
