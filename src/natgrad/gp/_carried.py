@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from natgrad.data._batch import Batch
 from natgrad.families.gaussian import AbstractGaussian, Statistics
 from natgrad.gp._dual import Sites, to_sites
-from natgrad.gp._profile import RowSites, row_sites
+from natgrad.gp._profile import RowSites, added, over_q, row_sites
 from natgrad.gp._projection import inverse_factor
 from natgrad.gp._sparse import Projection, SparseGP
 from natgrad.linalg._triangular import symmetric
@@ -67,7 +67,7 @@ def seen(model: SparseGP, old: OldSites) -> SeenSites:
     (linear, precision, inverse), z, mean = old
     rows = model.project(z)
     rest = model.kernel(z, z) - rows.features.mT @ rows.features
-    features = _over_q(rows)
+    features = over_q(rows)
     shift = jnp.broadcast_to(rows.mean, mean.shape) - mean
     if not model.is_whitened:  # the sites are over u itself
         inverse = jnp.eye(len(z), dtype=z.dtype)
@@ -80,32 +80,10 @@ def seen(model: SparseGP, old: OldSites) -> SeenSites:
     return SeenSites(_apply(turned.mT, pulled), inner, constant, lost)
 
 
-def _over_q(rows: Projection) -> Array:
-    """Features of which q is the distribution of the weights."""
-    if rows.inverse is None:
-        return rows.features
-    return rows.inverse.mT @ rows.features
-
-
 def total(old: SeenSites, rows: Projection, sites: RowSites) -> Statistics:
     """What old sites and those of some rows add to the prior: λ and Λ."""
-    features = _over_q(rows)
-    each = jnp.broadcast_to(
-        features, (*sites.precision.shape[:-1], *features.shape[-2:])
-    )
-    precision = (each * sites.precision[..., None, :]) @ features.mT
-    return Statistics(
-        old.linear + _apply(features, sites.linear), old.precision + precision
-    )
-
-
-def posterior(model: SparseGP, rows: Projection, added: Statistics) -> AbstractGaussian:
-    """q in the coordinates of a model, from what was added to its prior."""
-    own = jnp.eye(added.second.shape[-1], dtype=added.second.dtype)
-    if rows.inverse is not None:
-        own = rows.inverse.mT @ rows.inverse
-    precision = added.second + jnp.broadcast_to(own, added.second.shape)
-    return model.posterior.at_natural(Statistics(added.first, -precision / 2))
+    linear, precision = added(rows, sites)
+    return Statistics(old.linear + linear, old.precision + precision)
 
 
 def nothing(model: SparseGP) -> OldSites:
@@ -114,11 +92,11 @@ def nothing(model: SparseGP) -> OldSites:
     return at_model(model, Statistics(zero.linear, zero.precision))
 
 
-def at_model(model: SparseGP, added: Statistics) -> OldSites:
+def at_model(model: SparseGP, known: Statistics) -> OldSites:
     """What was added to a model's prior, as sites at its inducing inputs."""
     z = model.inducing
     inverse = inverse_factor(model.kernel(z, z))
-    return OldSites(Sites(*added, inverse), z, _mean_of(model, added.first))
+    return OldSites(Sites(*known, inverse), z, _mean_of(model, known.first))
 
 
 def scaled(old: OldSites, factor: float) -> OldSites:

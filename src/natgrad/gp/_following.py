@@ -17,12 +17,17 @@ from natgrad.gp._carried import (
     OldSites,
     at_model,
     information,
-    posterior,
     seen,
     total,
 )
-from natgrad.gp._profile import RowSites, row_sites, total_weight
-from natgrad.gp._spacing import spacing
+from natgrad.gp._profile import (
+    RowSites,
+    equal_sites,
+    row_sites,
+    total_weight,
+    units,
+    with_added,
+)
 from natgrad.gp._sparse import SparseGP, projected_elbo
 from natgrad.gp.kernels import AbstractStationary
 from natgrad.train._constants import NONE, Constants
@@ -100,18 +105,7 @@ def remembered(
 def _rule(rows: int) -> Rule:
     """L-BFGS on the profile of all that is known of the rows so far."""
 
-    def first_kept(model: Any) -> RowSites:
-        latents = model.likelihood.latents
-        shape = (rows,) if latents is None else (latents, rows)
-        zero = jnp.zeros(shape, model.inducing.dtype)
-        return RowSites(zero, zero)
-
-    def units(model: Any) -> Any:
-        ones = jax.tree.map(jnp.ones_like, model)
-        z = model.inducing
-        lengths = jnp.broadcast_to(spacing(z)[:, None], z.shape)
-        return eqx.tree_at(lambda model: model.inducing, ones, lengths)
-
+    first_kept = lambda model: equal_sites(model, rows, 0.0)
     count = lambda batch: total_weight(batch[0])
     return lbfgs_rule(_evaluate, count, first_kept, units)
 
@@ -135,7 +129,7 @@ def _evaluate(
 
     with_q = lambda q: eqx.tree_at(lambda model: model.posterior, model, q)
     there, sites = parts
-    start: Any = posterior(complete(model), there, total(sites, there, kept))
+    start: Any = with_added(complete(model), there, total(sites, there, kept)).posterior
     q = kept_unless(start.is_inside().all(), start, model.posterior)
     tolerance = NATURAL_TOLERANCE * total_weight(rows)
     best = minimize_distributions(lambda q: loss(with_q(q), parts), q, tolerance)

@@ -63,19 +63,36 @@ def row_sites(model: SparseGP, rows: Projection, batch: Batch) -> RowSites:
     return RowSites(by_mean + precision * centred, precision)
 
 
-def from_sites(model: SparseGP, rows: Projection, sites: RowSites) -> SparseGP:
-    """The model with the posterior that its prior and the sites of some rows make."""
-    features = rows.features
-    if rows.inverse is not None:
-        features = rows.inverse.mT @ features
-    precision = (features * sites.precision[..., None, :]) @ features.mT
+def added(rows: Projection, sites: RowSites) -> Statistics:
+    """What the sites of some rows add to the prior: λ and Λ."""
+    features = over_q(rows)
+    shape = (*sites.precision.shape[:-1], *features.shape[-2:])
+    scaled = jnp.broadcast_to(features, shape) * sites.precision[..., None, :]
+    linear = (features @ sites.linear[..., None])[..., 0]
+    return Statistics(linear, scaled @ features.mT)
+
+
+def over_q(rows: Projection) -> Array:
+    """Features that combine the values which q is a distribution of."""
+    if rows.inverse is None:
+        return rows.features
+    return rows.inverse.mT @ rows.features
+
+
+def with_added(model: SparseGP, rows: Projection, added: Statistics) -> SparseGP:
+    """The model with the posterior that its prior and what was added make."""
+    linear, precision = added
     own = jnp.eye(precision.shape[-1], dtype=precision.dtype)
     if rows.inverse is not None:
         own = rows.inverse.mT @ rows.inverse
     precision += jnp.broadcast_to(own, precision.shape)
-    linear = (features @ sites.linear[..., None])[..., 0]
     posterior = model.posterior.at_natural(Statistics(linear, -precision / 2))
     return eqx.tree_at(lambda model: model.posterior, model, posterior)
+
+
+def from_sites(model: SparseGP, rows: Projection, sites: RowSites) -> SparseGP:
+    """The model with the posterior that its prior and the sites of some rows make."""
+    return with_added(model, rows, added(rows, sites))
 
 
 @functools.partial(_jit, compiler_options=SHORT_RUN)
@@ -103,25 +120,31 @@ def profile_rule(rows: int, *, is_brief: bool = False, has_prior: bool = False) 
     With `has_prior`, hyperparameters have that of `few_rows`.
     """
 
-    def first_kept(model: Any) -> RowSites:
-        latents = model.likelihood.latents
-        shape = (rows,) if latents is None else (latents, rows)
-        unknown = jnp.full(shape, jnp.nan, model.inducing.dtype)
-        return RowSites(unknown, unknown)  # the first evaluation begins at the q given
-
-    def units(model: Any) -> Any:
-        # Inducing inputs in units of their spacing: the run is then the same whatever
-        # unit the inputs have.
-        ones = jax.tree.map(jnp.ones_like, model)
-        lengths = jnp.broadcast_to(
-            spacing(model.inducing)[:, None], model.inducing.shape
-        )
-        return eqx.tree_at(lambda model: model.inducing, ones, lengths)
-
+    # Sites that are unknown: the first evaluation begins at the q given.
+    first_kept = lambda model: equal_sites(model, rows, jnp.nan)
     tolerance = TOLERANCE if rows <= MANY else MANY_TOLERANCE
     evaluated = functools.partial(evaluate, has_prior=has_prior)
     rule = lbfgs_rule(evaluated, total_weight, first_kept, units, tolerance)
     return rule._replace(is_brief=is_brief)
+
+
+def units(model: Any) -> Any:
+    """The lengths in which the parameters of a model are measured: 1 but for Z.
+
+    Inducing inputs are measured in units of their spacing: a run is then the same
+    whatever unit the inputs have.
+    """
+    ones, z = jax.tree.map(jnp.ones_like, model), model.inducing
+    lengths = jnp.broadcast_to(spacing(z)[:, None], z.shape)
+    return eqx.tree_at(lambda model: model.inducing, ones, lengths)
+
+
+def equal_sites(model: Any, rows: int, value: float) -> RowSites:
+    """The same number for all sites of so many rows."""
+    latents = model.likelihood.latents
+    shape = (rows,) if latents is None else (latents, rows)
+    each = jnp.full(shape, value, model.inducing.dtype)
+    return RowSites(each, each)
 
 
 def total_weight(batch: Batch) -> Any:
