@@ -66,6 +66,31 @@ def test_the_prior_fades_with_the_rows_that_count():
         assert cost(KERNEL, noise, x, y) == 0
 
 
+@pytest.mark.parametrize("likelihood", [likelihoods.Gaussian, likelihoods.StudentT])
+def test_the_noise_of_each_output_has_the_prior_that_it_has_alone(likelihood):
+    known = slice(5, None)  # the first rows have no second output
+    y = np.stack([Y, np.where(np.arange(20) < 5, np.nan, 2 * Y)], 1)
+
+    def together(first, second):
+        noise = [likelihood(first), likelihood(second)]
+        mixed = likelihoods.LinearCoregionalization(noise, np.eye(2))
+        return cost(KERNEL, mixed, y=y)
+
+    first, second = (cost(KERNEL, likelihood(noise)) for noise in (0.1, 0.7))
+    assert together(0.1, 0.3) - together(0.7, 0.3) == pytest.approx(first - second)
+    first, second = (
+        cost(KERNEL, likelihood(noise), X[known], 2 * Y[known]) for noise in (0.1, 0.7)
+    )
+    assert together(0.3, 0.1) - together(0.3, 0.7) == pytest.approx(first - second)
+
+
+def test_a_large_mixing_is_not_expected():
+    noise, y = likelihoods.Gaussian(0.1), np.stack([Y, Y], 1)
+    mixed = lambda scale: likelihoods.LinearCoregionalization(noise, scale * np.eye(2))
+    small, large = (cost(KERNEL, mixed(scale), y=y) for scale in (1.0, 2.0))
+    assert large - small == pytest.approx((1 - 20 / FADED) * (8 - 2) / 2)
+
+
 def test_few_rows_are_warned_of():
     assert few(10) is None and few(80, 8) is None and few(128, 1000) is None
     assert few(1).startswith("there is 1 distinct row,")

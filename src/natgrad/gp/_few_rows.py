@@ -15,7 +15,12 @@ from scipy.special import stdtrit
 
 from natgrad.data._batch import Batch, split
 from natgrad.gp.kernels import AbstractKernel, AbstractStationary
-from natgrad.gp.likelihoods import Gaussian, HeteroskedasticGaussian, StudentT
+from natgrad.gp.likelihoods import (
+    Gaussian,
+    HeteroskedasticGaussian,
+    LinearCoregionalization,
+    StudentT,
+)
 
 
 __all__ = ["FADED", "few", "misfit"]
@@ -72,27 +77,65 @@ def misfit(kernel: AbstractKernel, likelihood: Any, batch: Batch) -> Float[Array
     if len(y) > FADED:
         return zero
     weight = jnp.ones(len(y)) if batch.weight is None else jnp.asarray(batch.weight)
-    rows = (weight > 0).sum()
+    weight = weight.astype(x.dtype)
     log_root, total = math.log(x.shape[1]) / 2, zero
     log_variance = zero + math.log(2.0)  # where kernels begin
     if isinstance(likelihood, NOISY):
-        spread = _log_deviation(y.astype(x.dtype), weight.astype(x.dtype))
-        spread += jnp.asarray(_LOG_WIDENING, x.dtype)[rows]
-        log_variance, log_noise = 2 * spread, spread + math.log(NOISE)
-        if isinstance(likelihood, Gaussian):
-            total += (likelihood.log_variance / 2 - log_noise) ** 2
-        if isinstance(likelihood, StudentT):
-            total += (likelihood.log_scale - log_noise) ** 2
+        spread = _log_spread(y.astype(x.dtype), weight)
+        log_variance = 2 * spread
+        total += _of_noise(likelihood, spread)
     is_stationary = lambda node: isinstance(node, AbstractStationary)
     for node in jax.tree.leaves(kernel, is_leaf=is_stationary):
         if is_stationary(node):
             total += ((node.log_lengthscale - log_root) ** 2).sum()
             total += ((node.log_variance - log_variance) ** 2).sum()
-    return jnp.maximum(1 - rows.astype(x.dtype) / FADED, 0) * total / 2
+    total *= _strength(weight)
+    if isinstance(likelihood, LinearCoregionalization):
+        total += _of_outputs(likelihood, y.astype(x.dtype), weight)
+    return total / 2
+
+
+def _of_noise(likelihood: Any, log_spread: Array) -> Array:
+    """The squared distance of the noise from what is expected, on logarithms."""
+    log_noise = log_spread + math.log(NOISE)
+    if isinstance(likelihood, Gaussian):
+        return (likelihood.log_variance / 2 - log_noise) ** 2
+    if isinstance(likelihood, StudentT):
+        return (likelihood.log_scale - log_noise) ** 2
+    return jnp.zeros_like(log_spread)
+
+
+def _of_outputs(
+    likelihood: LinearCoregionalization, y: Float[Array, "N P"], weight: Array
+) -> Array:
+    """That of the noise of each output, whose targets may have gaps, and of the mixing.
+
+    Each number of the mixing matrix is expected at 0, within 1 or so.
+    """
+    total = _strength(weight) * (likelihood.mixing.astype(y.dtype) ** 2).sum()
+    for own, target in zip(likelihood.likelihoods, y.T, strict=True):
+        is_seen = ~jnp.isnan(target)
+        known = jnp.where(is_seen, weight, 0)
+        if isinstance(own, NOISY):
+            spread = _log_spread(jnp.where(is_seen, target, 0), known)
+            total += _strength(known) * _of_noise(own, spread)
+    return total
+
+
+def _strength(weight: Array) -> Array:
+    """How much the prior counts beside rows of these weights."""
+    rows = (weight > 0).sum().astype(weight.dtype)
+    return jnp.maximum(1 - rows / FADED, 0)
+
+
+def _log_spread(y: Array, weight: Array) -> Array:
+    """The deviation that is expected of targets like these."""
+    widening = jnp.asarray(_LOG_WIDENING, y.dtype)[(weight > 0).sum()]
+    return _log_deviation(y, weight) + widening
 
 
 def _log_deviation(y: Array, weight: Array) -> Array:
     """That of the targets, or 0 if they are all equal."""
-    part = weight / weight.sum()
+    part = weight / jnp.maximum(weight.sum(), jnp.finfo(y.dtype).tiny)
     variance = part @ (y - part @ y) ** 2
     return jnp.log(jnp.where(variance > 0, variance, 1.0)) / 2
