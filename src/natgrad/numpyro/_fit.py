@@ -3,15 +3,21 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from numpyro.infer import SVI, Trace_ELBO
 
+from natgrad._runtime.compiler import LONG_RUN, SHORT_RUN
 from natgrad.errors import FitError, InputError
 from natgrad.numpyro._guide import AutoNatural, Family
 from natgrad.numpyro._optimizer import DRAWS, RATE, optimizer
+
+
+SMALL = 100_000
+"""Numbers in the data up to which compiling takes longer than the steps."""
 
 
 class FitResult(NamedTuple):
@@ -80,7 +86,8 @@ def fit(
         return state, losses.at[count].set(loss.astype(losses.dtype)), count + 1
 
     first = state, jnp.zeros(steps), jnp.zeros((), int)
-    state, losses, count = lax.while_loop(is_going, body, first)
+    run = lambda first: lax.while_loop(is_going, body, first)
+    state, losses, count = _program(run, first)(first)
     losses = np.asarray(losses[: int(count)])
     if not np.isfinite(losses[-1]):
         raise FitError(
@@ -90,3 +97,17 @@ def fit(
     excess = float(state.optim_state[1][1].excess.mean())
     params = svi.get_params(state)
     return FitResult(params, state, losses, guide, excess <= tolerance)
+
+
+def _program(run: Callable[[Any], Any], first: Any) -> Callable[[Any], Any]:
+    """A program of `run`, with the data of the model among its arguments.
+
+    As constants of the program they would be compiled too.
+    """
+    converted = eqx.filter_closure_convert(run, first)
+    is_data = lambda leaf: hasattr(leaf, "shape")
+    as_argument = lambda leaf: jnp.asarray(leaf) if is_data(leaf) else leaf
+    converted = jax.tree.map(as_argument, converted)
+    size = sum(leaf.size for leaf in jax.tree.leaves(converted) if is_data(leaf))
+    jit: Any = eqx.filter_jit  # its type knows of no options of jax.jit
+    return jit(converted, compiler_options=SHORT_RUN if size <= SMALL else LONG_RUN)

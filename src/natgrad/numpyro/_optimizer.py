@@ -70,7 +70,7 @@ class NaturalSteps(_NumPyroOptim):
                 "the guide has no distribution of natgrad among its parameters; use "
                 "natgrad.numpyro.AutoNatural, or another optimizer"
             )
-        still = jax.tree.map(jnp.zeros_like, _natural(posteriors))
+        still = jax.tree.map(jnp.zeros_like, jax.eval_shape(_natural, posteriors))
         zero = jnp.zeros((), float)
         window = jnp.full(WINDOW, jnp.inf, float)
         state = StepState(self._tx.init(params), still, zero, zero, window)
