@@ -47,7 +47,7 @@ LEVELS = np.asarray([0.05, 0.25, 0.5, 0.75, 0.95])
 
 def fit(
     x: np.ndarray,
-    y: np.ndarray,
+    y: Any,
     likelihood: likelihoods.AbstractLikelihood,
     kernel: kernels.AbstractKernel,
     mean: means.AbstractMean | None = None,
@@ -55,9 +55,11 @@ def fit(
     steps: int = 200,
 ) -> Predictor:
     """A sparse Gaussian process fitted to all the data, ready for prediction."""
-    likelihood.check(y)
+    columns = dict(y) if isinstance(y, dict) else {"y": y}
+    target = columns.pop("y")
+    likelihood.given(**columns).check(target)
     model = SparseGP(kernel, likelihood, inducing.k_means(x, num), mean=mean)
-    batch = Batch(jnp.asarray(x), jnp.asarray(y))
+    batch = Batch(jnp.asarray(x), jax.tree.map(jnp.asarray, y))
     loss = lambda model: -elbo(model, batch)
     tx = natgrad.split(natgrad.guarded_ngd(), optax.adam(0.03))
 
@@ -295,6 +297,82 @@ def negative_binomial(ax: Axes, rng: np.random.Generator) -> None:
     labels(ax, "time", "events", "upper right")
 
 
+def weibull(ax: Axes, rng: np.random.Generator) -> None:
+    x = rng.uniform(0, 8, (160, 1))
+    y = np.exp(curve(x)) * rng.weibull(2.5, len(x))
+    predictor = fit(x, y, likelihoods.Weibull(1.5), kernels.RBF())
+    at = grid(x)
+    bands(ax, at, predictor.quantiles(at, LEVELS))
+    dots(ax, x, y)
+    ticks(ax, predictor)
+    ax.set_ylim(0, None)
+    labels(ax, "x", "time until the event", "upper left")
+
+
+def censored(ax: Axes, rng: np.random.Generator) -> None:
+    x = np.sort(rng.uniform(0, 8, (120, 1)), 0)
+    y, limit = 2 * curve(x) + 0.4 * rng.standard_normal(len(x)), 1.2
+    is_off = y > limit
+    shown = np.where(is_off, limit, y)
+    targets = {"y": shown, "lower": shown, "upper": np.where(is_off, np.inf, shown)}
+    noise = likelihoods.Gaussian(0.2)
+    predictor = fit(x, targets, likelihoods.Censored(noise), kernels.RBF(1.0, 2.0))
+    plain = fit(x, shown, noise, kernels.RBF(1.0, 2.0))
+    at = grid(x)
+    bands(ax, at, predictor.quantiles(at, LEVELS))
+    beside(ax, at, plain.quantiles(at, LEVELS), "limit taken for the value")
+    dots(ax, x[~is_off], y[~is_off])
+    dots(ax, x[is_off], shown[is_off], marker="^", color=OTHER, s=16, alpha=0.9)
+    ticks(ax, predictor)
+    labels(ax, "x", "y, at most 1.2 on the scale", "lower left")
+
+
+def binomial(ax: Axes, rng: np.random.Generator) -> None:
+    x = np.sort(rng.uniform(0, 8, (60, 1)), 0)
+    trials = rng.integers(4, 60, len(x))
+    targets = {"y": rng.binomial(trials, expit(2 * curve(x))), "trials": trials}
+    predictor = fit(x, targets, likelihoods.Binomial("logit"), kernels.RBF())
+    at, levels = grid(x), ndtri(LEVELS)
+    mean, var = predictor.latent(at)
+    bands(ax, at, expit(mean[:, None] + np.sqrt(var)[:, None] * levels))
+    dots(ax, x, targets["y"] / trials, s=trials)
+    ax.set_ylim(-0.06, 1.06)
+    ticks(ax, predictor)
+    labels(ax, "x", "share of successes", "upper right")
+
+
+def zero_inflated(
+    ax: Axes,
+    rng: np.random.Generator,
+    dispersion: float,
+    likelihood: likelihoods.AbstractLikelihood,
+    other: likelihoods.AbstractLikelihood,
+    name: str,
+) -> None:
+    x, y, at = counts(ax, rng, dispersion)
+    y = np.where(rng.random(len(y)) < 0.3, 0, y)
+    kernel, mean = kernels.RBF(1.5, 0.5), means.Constant(1.0)
+    predictor = fit(x, y, likelihood, kernel, mean)
+    plain = fit(x, y, other, kernel, mean)
+    bands(ax, at, predictor.quantiles(at, LEVELS), "mid")
+    beside(ax, at, plain.quantiles(at, LEVELS), name)
+    dots(ax, x, y)
+    ax.set_ylim(-1, 1.3 * y.max())
+    ticks(ax, predictor)
+    labels(ax, "time", "events", "upper right")
+
+
+def zero_inflated_poisson(ax: Axes, rng: np.random.Generator) -> None:
+    likelihood = likelihoods.ZeroInflatedPoisson()
+    zero_inflated(ax, rng, 0.0, likelihood, likelihoods.Poisson(), "Poisson")
+
+
+def zero_inflated_negative_binomial(ax: Axes, rng: np.random.Generator) -> None:
+    likelihood = likelihoods.ZeroInflatedNegativeBinomial(0.5)
+    other = likelihoods.NegativeBinomial(0.5)
+    zero_inflated(ax, rng, 0.3, likelihood, other, "negative binomial")
+
+
 def robust_max(ax: Axes, rng: np.random.Generator) -> None:
     x = rng.uniform((-3.2, -1.7), (3.2, 1.7), (260, 2))
     wave = 0.9 * np.sin(1.6 * x[:, 0])
@@ -331,6 +409,11 @@ FIGURES: dict[str, Callable[[Axes, np.random.Generator], None]] = {
     "softmax": softmax,
     "poisson": poisson,
     "negative_binomial": negative_binomial,
+    "weibull": weibull,
+    "censored": censored,
+    "binomial": binomial,
+    "zero_inflated_poisson": zero_inflated_poisson,
+    "zero_inflated_negative_binomial": zero_inflated_negative_binomial,
 }
 
 STYLE: dict[Any, Any] = {
