@@ -122,7 +122,8 @@ def is_classifier(estimator: Any) -> bool:
 
 def support_of(estimator: Any) -> str:
     """The support of the targets: "real", "positive", "unit" or "count"."""
-    return getattr(estimator.model_.likelihood, "support", "real")
+    likelihood = getattr(estimator, "likelihood_", estimator.model_.likelihood)
+    return getattr(likelihood, "support", "real")
 
 
 def as_targets(X: Any, y: Any) -> np.ndarray:
@@ -131,9 +132,10 @@ def as_targets(X: Any, y: Any) -> np.ndarray:
     target = target[:, 0] if target.ndim == 2 and target.shape[1] == 1 else target
     rows = X.shape[0]
     if target.shape != (rows,):
+        more = "; for one of several outputs pass estimator.output(0) and its column"
         raise InputError(
             f"y has shape {list(target.shape)}; it should be one target for each of "
-            f"the {rows} rows of X, [{rows}]"
+            f"the {rows} rows of X, [{rows}]{more if target.ndim == 2 else ''}"
         )
     if not rows:
         raise InputError("X has no rows; a metric needs at least one")

@@ -6,7 +6,9 @@ import warnings
 
 import numpy as np
 import pytest
+from matplotlib import pyplot
 
+from natgrad import metrics, plot, report
 from natgrad.errors import InputError
 from natgrad.gp.kernels import RBF, Separate
 from natgrad.gp.likelihoods import StudentT
@@ -48,6 +50,45 @@ def test_every_prediction_has_an_axis_of_outputs(fitted):
     draws = fitted.sample_y(x[:5], 500)
     assert draws.shape == (5, 2, 500)
     assert (np.abs(draws.mean(-1) - mean[:5]) < std[:5] / 4).all()
+
+
+def test_one_output_predicts_as_a_column_of_all(fitted):
+    x, y = table()
+    second = fitted.output(1)
+    density, quantiles = fitted.log_density(x, y), fitted.predict(x, quantiles=LEVELS)
+    for found, all_of_them in [
+        (second.predict(x), fitted.predict(x)),
+        (second.predict(x, return_std=True)[1], fitted.predict(x, return_std=True)[1]),
+        (second.predict(x, quantiles=LEVELS), quantiles),
+        (second.log_density(x, y[:, 1]), density),
+        (second.cdf(x, y[:, 1]), fitted.cdf(x, y)),
+        (second.sample_y(x, 3), fitted.sample_y(x, 3)),
+    ]:
+        np.testing.assert_array_equal(found, all_of_them[:, 1])
+    assert repr(pickle.loads(pickle.dumps(second))) == repr(second)
+    for place in (-1, 2):
+        with pytest.raises(InputError, match="there are outputs 0 to 1"):
+            fitted.output(place)
+
+
+def test_metrics_pictures_and_reports_of_one_output(fitted, tmp_path):
+    x, y = table()
+    known = ~np.isnan(y[:, 1])
+    second, rows, target = fitted.output(1), x[known], y[known, 1]
+    found = metrics.evaluate(second, rows, target)
+    density = fitted.log_density(x, y)[known, 1].mean()
+    assert found["log_density"] == pytest.approx(density)
+    assert (
+        found["r2"] == pytest.approx(second.score(rows, target)) and found["r2"] > 0.9
+    )
+    for draw in (plot.fit, plot.predicted, plot.calibration, plot.residuals):
+        axes = draw(second, rows, target)
+        assert axes.has_data()
+        pyplot.close(axes.figure)
+    page = report.write(second, rows, target, tmp_path / "report.html").read_text()
+    assert page.count("<figure>") == 5
+    with pytest.raises(InputError, match=r"pass estimator\.output\(0\)"):
+        plot.predicted(fitted, x, y)
 
 
 def test_a_gap_is_filled_by_the_other_output(fitted):

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import column_or_1d
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from natgrad._registry import guesses
 from natgrad.errors import InputError
@@ -14,6 +14,7 @@ from natgrad.sklearn import _outputs as outputs
 from natgrad.sklearn._base import BaseGP
 from natgrad.sklearn._columns import chosen
 from natgrad.sklearn._double import in_double
+from natgrad.sklearn._one_output import OneOutput
 from natgrad.sklearn._targets import Targets, regression
 
 
@@ -171,6 +172,17 @@ class GPRegressor(RegressorMixin, BaseGP):
         seed = int(check_random_state(random_state).randint(2**31 - 1))
         draws = self._predictor.sample(jax.random.key(seed), x, n_samples, columns)
         return self._in_units(np.moveaxis(draws, 0, -1))
+
+    def output(self, place: int) -> OneOutput:
+        """One of several outputs, which predicts as a regressor of one target does.
+
+        Use it for pictures, metrics and reports.
+
+        Raises:
+            InputError: If there is no such output, or only one.
+        """
+        check_is_fitted(self)
+        return OneOutput(self, place)
 
     def _in_units(self, values: np.ndarray) -> np.ndarray:
         """Values with a last axis of several for each target, in its units."""
