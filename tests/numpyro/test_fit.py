@@ -81,6 +81,21 @@ def test_one_step_of_a_diagonal_guide_has_the_precisions_of_the_posterior():
     np.testing.assert_allclose(variances, 1 / np.diag(PRECISION), rtol=1e-8)
 
 
+def test_minibatches_average_out():
+    """At γ = w/(w + t), E[KL] of a conjugate model is w²/(2w − 1) d/2 N/(B t)."""
+    rng = np.random.default_rng(1)
+    rows, batch, steps = 2000, 40, 200
+    x = rng.normal(size=(rows, 3))
+    y = x @ [1.0, -2.0, 0.5] + 0.3 * rng.normal(size=rows)
+    precision = x.T @ x / 0.3**2 + np.eye(3)
+    mean = np.linalg.solve(precision, x.T @ y / 0.3**2)
+    exact = gaussian.Moments(jnp.asarray(mean), Full(jnp.linalg.inv(precision)))
+    guide = AutoNatural(linear)
+    params = run(linear, guide, steps, x, y, size=batch).params
+    expected = 1.125 * 3 / 2 * rows / (batch * steps)
+    assert params["auto_posterior"].kl(exact) < 3 * expected
+
+
 def test_a_conjugate_normal_far_from_its_prior_is_right_with_nothing_set():
     result = fit(conjugate, 10.0)
     posterior = result.guide.get_posterior(result.params)

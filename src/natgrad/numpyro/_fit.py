@@ -13,7 +13,7 @@ from numpyro.infer import SVI, Trace_ELBO
 from natgrad._runtime.compiler import LONG_RUN, SHORT_RUN
 from natgrad.errors import FitError, InputError
 from natgrad.numpyro._guide import AutoNatural, Family
-from natgrad.numpyro._optimizer import DRAWS, RATE, optimizer
+from natgrad.numpyro._optimizer import RATE, optimizer
 
 
 SMALL = 100_000
@@ -44,7 +44,7 @@ def fit(
     family: str | Family | None = None,
     steps: int = 1000,
     tolerance: float = 0.01,
-    draws: int = DRAWS,
+    draws: int | None = None,
     learning_rate: float = RATE,
     **kwargs: Any,
 ) -> FitResult:

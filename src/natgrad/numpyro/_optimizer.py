@@ -10,6 +10,7 @@ import optax
 from jax import lax
 from jaxtyping import Array, Float
 from numpyro.optim import _NumPyroOptim
+from numpyro.primitives import Messenger
 
 from natgrad._guarded import WEIGHT, guarded_ngd
 from natgrad._optim import split
@@ -18,15 +19,16 @@ from natgrad.families._base import is_distribution
 from natgrad.numpyro._estimate import has_slope, sampler, slope_of
 
 
-DRAWS = 8
-"""Draws of the latent numbers in each step."""
+DRAWS, DRAWS_OF_SOME = 8, 2
+"""Draws of the latent numbers in each step on all rows, and on some of them: the choice
+of rows is then the larger noise."""
 
 RATE = 0.01
 """Adam's learning rate for the parameters of the model."""
 
 BACK, BACK_TESTED = 1.0, 0.2
 """What a step that turns back on the last one adds to the count of such steps. A long
-step, which was tested on the loss, adds less: there may be a way to go."""
+step, which was tested on the loss of all rows, adds less: there may be a way to go."""
 
 FORWARD = 0.5
 """The cosine between two steps above which the count falls, and steps grow again."""
@@ -54,10 +56,21 @@ class StepState(NamedTuple):
     excess: Float[Array, " W"]
 
 
+class Plates(Messenger):
+    """Looks at the plates of a loss, whether any draws some of its rows."""
+
+    is_subsampled = False
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] == "plate":
+            size, drawn = msg["args"]
+            self.is_subsampled |= size != drawn
+
+
 class NaturalSteps(_NumPyroOptim):
     """The optimizer that `optimizer` returns."""
 
-    def __init__(self, draws: int, learning_rate: float, seed: int):
+    def __init__(self, draws: int | None, learning_rate: float, seed: int):
         noisy = guarded_ngd(is_noisy=True)
         self._draws, self._seed = draws, seed
         self._tx = split(noisy, optax.adam(learning_rate))
@@ -89,7 +102,11 @@ class NaturalSteps(_NumPyroOptim):
         count, (params, before) = state
         key = jax.random.fold_in(jax.random.key(self._seed), count)
         size = WEIGHT / (WEIGHT + before.steps)
-        value_fn, value, grad = _estimates(fn, params, key, self._draws, size)
+        plates = Plates()
+        with plates:
+            aux = fn(params)[1]
+        draws = self._draws or (DRAWS_OF_SOME if plates.is_subsampled else DRAWS)
+        value_fn, value, grad = _estimates(fn, params, key, draws, size)
         # The size of a step falls with the steps that turn back, and not with all.
         ours = before.guarded.distributions
         ours = ours._replace(steps=jnp.round(before.steps).astype(int))
@@ -98,8 +115,7 @@ class NaturalSteps(_NumPyroOptim):
             grad, guarded, params, value=value, grad=grad, value_fn=value_fn
         )
         moved: Any = optax.apply_updates(params, updates)
-        after = _after(before, guarded, params, moved, grad)
-        aux = fn(params)[1]
+        after = _after(before, guarded, params, moved, grad, plates.is_subsampled)
         return (value, aux), (count + 1, (moved, after))
 
     def eval_and_stable_update(
@@ -110,14 +126,15 @@ class NaturalSteps(_NumPyroOptim):
 
 
 def optimizer(
-    draws: int = DRAWS, learning_rate: float = RATE, seed: int = 0
+    draws: int | None = None, learning_rate: float = RATE, seed: int = 0
 ) -> NaturalSteps:
     """Natural-gradient steps for `SVI`, with no step size to set.
 
     Use it with a guide such as `AutoNatural`. Each step draws the latent numbers
-    `draws` times and evaluates the gradient and the Hessian of the log density there.
-    The step size is chosen as `natgrad.guarded_ngd` does. It falls once the steps turn
-    back on each other, so the draws of many steps average out. Adam moves the
+    `draws` times and evaluates the gradient and the Hessian of the log density there;
+    by default 8 times, or twice if a plate has a `subsample_size`. The step size is
+    chosen as `natgrad.guarded_ngd` does. It falls once the steps turn back on each
+    other, so the draws and rows of many steps average out. Adam moves the
     parameters of the model, at `learning_rate`. `Trace_ELBO()` with one particle is
     enough, and `seed` fixes the draws.
 
@@ -138,7 +155,7 @@ def optimizer(
     >>> print(f"{guide.median(result.params)['rate']:.1f}")  # exact: 3.4
     3.4
     """
-    if draws < 1:
+    if draws is not None and draws < 1:
         raise InputError(f"draws is {draws}; it should be positive")
     return NaturalSteps(draws, learning_rate, seed)
 
@@ -202,6 +219,7 @@ def _after(
     params: Params,
     moved: Params,
     grad: Params,
+    is_subsampled: bool,
 ) -> StepState:
     """The state after a step from `params` to `moved`."""
     here, there = _posteriors(params), _posteriors(moved)
@@ -211,12 +229,13 @@ def _after(
         for name, q in there.items()
     }
     # The Fisher product of two steps is ⟨Δη, Δθ⟩. While it is positive, the steps lead
-    # somewhere; noise has no direction.
+    # somewhere; noise has no direction, and drawn rows are noise until they agree.
     along, length = _inner(shift, before.change), _inner(shift, change)
     cosine = along / jnp.sqrt(length * before.length + 1e-30)
     is_tested = guarded.distributions.tests > before.guarded.distributions.tests
-    back = jnp.where(is_tested, BACK_TESTED, BACK)
-    turns = jnp.where(cosine <= 0, back, jnp.where(cosine > FORWARD, -1.0, 0.0))
+    back = jnp.where(is_tested & (not is_subsampled), BACK_TESTED, BACK)
+    least = FORWARD if is_subsampled else 0.0
+    turns = jnp.where(cosine <= least, back, jnp.where(cosine > FORWARD, -1.0, 0.0))
     steps = jnp.maximum(before.steps + turns, 0)
     # A step of size γ from noise of variance v moves by γ²v and rests at γv/2.
     size = guarded.distributions.step_size
