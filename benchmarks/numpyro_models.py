@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -119,13 +120,15 @@ def compiled(svi: Any, args: Any, chunk: int) -> tuple[Any, Any, float]:
     """The state of a run, a program of some steps, and the seconds that both took."""
     began = now()
     state = svi.init(jax.random.key(0), *args)
+    arrays, others = eqx.partition(args, eqx.is_array)
 
-    def several(state: Any) -> Any:
-        body = lambda state, _: (svi.update(state, *args)[0], None)
+    def several(state: Any, arrays: Any) -> Any:
+        given = eqx.combine(arrays, others)
+        body = lambda state, _: (svi.update(state, *given)[0], None)
         return lax.scan(body, state, length=chunk)[0]
 
-    program = jax.jit(several).lower(state).compile()
-    return state, program, now() - began
+    program = jax.jit(several).lower(state, arrays).compile()
+    return state, lambda state: program(state, arrays), now() - began
 
 
 def follow(
