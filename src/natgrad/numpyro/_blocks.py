@@ -172,7 +172,7 @@ class SiteBlock(NamedTuple):
         """The unconstrained value of the site at a level of each of its numbers."""
         each = self.family.to_numpyro(q)
         if isinstance(each, dist.Dirichlet):
-            parts = each.concentration
+            parts = q.concentrations()
             each = dist.Beta(parts, parts.sum(-1, keepdims=True) - parts)
             values = inverse_cdf(each, level)
             return self.unpack(values / values.sum(-1, keepdims=True))

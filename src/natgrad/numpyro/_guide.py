@@ -63,6 +63,8 @@ class AutoNatural(AutoContinuous):
     8.00
     """
 
+    prototype_trace: Any
+
     def __init__(
         self,
         model: Callable[..., Any],
@@ -154,9 +156,7 @@ class AutoNatural(AutoContinuous):
         fixed = dist.Delta(value, log_density=density, event_dim=event)
         return {name: numpyro.sample(name, fixed)}
 
-    def get_posterior(
-        self, params: dict[str, Any], site: str | None = None
-    ) -> dist.Distribution:
+    def get_posterior(self, params: dict[str, Any], site: str | None = None) -> Any:
         """The distribution of the block with a site, or of the Gaussian without plates.
 
         That of a Gaussian is over the unconstrained space, and `.q` is natgrad's own.
@@ -216,7 +216,7 @@ class AutoNatural(AutoContinuous):
         sites = self.prototype_trace
         is_param = lambda name: name in sites and sites[name]["type"] == "param"
         given = {name: value for name, value in params.items() if is_param(name)}
-        found = self._postprocess_fn({**values, **given})
+        found: Any = self._postprocess_fn({**values, **given})
         return {k: v for k, v in found.items() if k in sites and not is_param(k)}
 
 
