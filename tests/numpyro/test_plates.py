@@ -1,4 +1,4 @@
-"""A Gaussian for each place of a plate."""
+"""A Gaussian for each element of a plate."""
 
 import jax
 import jax.numpy as jnp
@@ -70,7 +70,7 @@ def test_two_thousand_groups_have_the_moments_of_the_exact_posterior():
     np.testing.assert_allclose(median["center"], center, atol=0.002)
 
 
-def test_places_are_those_of_the_full_guide_if_the_posterior_factorizes():
+def test_elements_are_those_of_the_full_guide_if_the_posterior_factorizes():
     x, y = data(3)
     params = {}
     for family in ("full", "plates"):
@@ -122,8 +122,8 @@ def test_plates_in_plates_and_vectors_keep_their_places():
     assert draws["mix"].shape == (5, 4, 3, 3)
 
 
-def test_what_is_between_places_is_zero_on_average():
-    """Places of a plate may meet later in the model; their Hessians stay unbiased."""
+def test_what_is_between_elements_is_zero_on_average():
+    """Elements of a plate may meet later in the model; their Hessians stay unbiased."""
     matrix = RNG.normal(size=(6, 6))
     matrix = jnp.asarray(matrix @ matrix.T)
     energy = lambda latent: latent["z"].ravel() @ matrix @ latent["z"].ravel() / 2

@@ -83,7 +83,7 @@ def scales(q: Any) -> Any:
 
 
 class GaussianBlock(NamedTuple):
-    """Sites whose unconstrained values are one vector, or one at each place of a plate.
+    """Sites whose unconstrained values are a vector, or one for each element of a plate.
 
     `shapes` has those of the values, and `axes` which of their axes are plates. The
     last axis of a draw is that of the vectors, and the plates are before it.
@@ -268,7 +268,7 @@ def site_block(name: str, family: str, site: Any, transform: Any) -> SiteBlock:
 def gaussian_blocks(
     sites: dict[str, Any], values: Values, family: str | Family | None
 ) -> list[Block]:
-    """A Gaussian over all sites, or one for each place of a plate and for the rest."""
+    """A Gaussian over all sites, or one for each element of a plate and one more."""
     groups: dict[tuple[Any, ...], list[str]] = {}
     for name in values:
         frames = sites[name]["cond_indep_stack"] if family == "plates" else []

@@ -40,7 +40,7 @@ class AutoNatural(AutoContinuous):
     covariance, or a function of the initial mean and standard deviations which returns
     a distribution in the coordinates you want. By default the covariance is full for
     up to 300 latent numbers and diagonal for more. `"plates"` is for many groups: each
-    place of a plate has a Gaussian of its own, and all sites outside plates share one.
+    element of a plate has a Gaussian of its own, and sites outside plates share one.
 
     `families` gives sites a distribution of their own, independent of the others:
     `"gamma"` for positive numbers, `"beta"` for numbers from 0 to 1, `"dirichlet"` for
