@@ -87,6 +87,7 @@ def test_elements_are_those_of_the_full_guide_if_the_posterior_factorizes():
         np.testing.assert_allclose(parts.covariance()[g], cov[:, g, :, g], rtol=1e-8)
 
 
+@pytest.mark.filterwarnings("ignore:Missing a plate")
 def test_plates_in_plates_and_vectors_keep_their_places():
     def nested():
         level = numpyro.sample("level", dist.Normal(0.0, 1.0))
@@ -95,17 +96,20 @@ def test_plates_in_plates_and_vectors_keep_their_places():
             with numpyro.plate("columns", 3, dim=-1):
                 numpyro.sample("cell", dist.Gamma(2.0, jnp.ones((4, 3))))
                 numpyro.sample("mix", dist.Dirichlet(jnp.ones(3)))
+        with numpyro.plate("columns", 3, dim=-1):
+            numpyro.sample("pair", dist.Normal(jnp.zeros((2, 3)), 1.0))
 
     guide = AutoNatural(nested, family="plates")
     with numpyro.handlers.seed(rng_seed=0):
         values = guide()
     shapes = {name: value.shape for name, value in values.items()}
-    assert shapes == {"level": (), "row": (4, 1), "cell": (4, 3), "mix": (4, 3, 3)}
+    expected = {"level": (), "row": (4, 1), "cell": (4, 3), "mix": (4, 3, 3)}
+    assert shapes == expected | {"pair": (2, 3)}
     start = {
         name: jnp.arange(v.size * 1.0).reshape(v.shape)
         for name, v in guide._init_locs.items()
     }
-    names = {"", "rows", "rows_columns"}
+    names = {"", "rows", "columns", "rows_columns"}
     assert {block.name for block in guide._blocks} == names
     for block in guide._blocks:
         q = block.initial(start, 0.1)

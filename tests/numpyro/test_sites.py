@@ -45,12 +45,12 @@ def solved():
         guide = AutoNatural(conjugate, families=FAMILIES)
         svi = SVI(conjugate, guide, optimizer(), Trace_ELBO())
         data = (COINS, COUNTS, PARTS)
-        run = svi.run(jax.random.key(0), 1, *data, progress_bar=False)
-        return guide, run.params, data
+        run = svi.run(jax.random.key(0), 2, *data, progress_bar=False)
+        return guide, run, data
 
 
 def test_one_step_solves_conjugate_sites_of_all_three_families(solved):
-    guide, params, _ = solved
+    guide, params = solved[0], solved[1].params
     a, b = params["auto_p_posterior"].a_b()
     np.testing.assert_allclose([a, b], [2 + 8, 3 + 2], rtol=1e-8)
     shape, rate = params["auto_rate_posterior"].shape_rate()
@@ -65,7 +65,7 @@ def test_one_step_solves_conjugate_sites_of_all_three_families(solved):
 
 
 def test_quantiles_are_those_of_the_families(solved):
-    guide, params, _ = solved
+    guide, params = solved[0], solved[1].params
     levels = [0.05, 0.5, 0.95]
     found = guide.quantiles(params, levels)
     np.testing.assert_allclose(found["p"], stats.beta(10, 5).ppf(levels), rtol=1e-8)
@@ -78,7 +78,7 @@ def test_quantiles_are_those_of_the_families(solved):
 
 
 def test_predictive_and_sample_posterior_draw_from_the_families(solved):
-    guide, params, data = solved
+    guide, params, data = solved[0], solved[1].params, solved[2]
     draws = Predictive(guide, params=params, num_samples=2000)(jax.random.key(1), *data)
     exact = {"p": stats.beta(10, 5), "rate": stats.gamma(8, scale=1 / 5)}
     places = {"p": draws["p"], "rate": draws["rate"][:, 1] * 8 / 11}
@@ -92,10 +92,12 @@ def test_predictive_and_sample_posterior_draw_from_the_families(solved):
     assert shapes == expected
 
 
-def test_the_weights_of_an_exact_posterior_are_all_the_same(solved):
-    guide, params, data = solved
-    check = diagnose(conjugate, guide, params, *data, draws=100)
+def test_the_loss_after_one_step_is_that_of_the_exact_posterior(solved):
+    """All weights p(z, data)/q(z) are then the same: the evidence."""
+    guide, run, data = solved
+    check = diagnose(conjugate, guide, run.params, *data, draws=100)
     assert check.error < 1e-9
+    np.testing.assert_allclose(run.losses[1], -check.elbo, rtol=1e-8)
     assert check.khat < 0.5
 
 
@@ -163,7 +165,7 @@ def test_a_family_that_does_not_fit_its_site_is_named():
 
 
 def test_a_block_that_is_not_there_is_named(solved):
-    guide, params, _ = solved
+    guide, params = solved[0], solved[1].params
     with pytest.raises(InputError, match="one of p, rate, parts"):
         guide.get_posterior(params)
     with pytest.raises(InputError, match="site is mean"):

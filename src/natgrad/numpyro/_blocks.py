@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from numpyro import distributions as dist
 from numpyro.distributions import biject_to, constraints
@@ -83,7 +84,7 @@ def scales(q: Any) -> Any:
 
 
 class GaussianBlock(NamedTuple):
-    """Sites whose unconstrained values are a vector, or one for each element of a plate.
+    """Sites whose unconstrained values are a vector, or one per element of a plate.
 
     `shapes` has those of the values, and `axes` which of their axes are plates. The
     last axis of a draw is that of the vectors, and the plates are before it.
@@ -206,7 +207,8 @@ def is_between(low: float, high: float) -> Callable[[Any], bool]:
         upper = getattr(support, "upper_bound", math.inf)
         if support.is_discrete or lower is None:
             return False
-        return bool(jnp.all(lower == low) & jnp.all(upper == high))
+        # NumPy, as a compiled program would not know the numbers.
+        return bool(np.all(lower == low) and np.all(upper == high))
 
     return check
 
