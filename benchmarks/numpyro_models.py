@@ -84,7 +84,7 @@ def read(path: Path) -> list[dict[str, str]]:
 
 def elbo_of(guide: Any, args: Any) -> Any:
     """The ELBO of N(mean, root rootᵀ) over the unconstrained space."""
-    noise = _estimate.paired_noise(jax.random.key(9), DRAWS, guide.latent_dim, float)
+    noise = _estimate.paired_noise(jax.random.key(9), DRAWS, (guide.latent_dim,), float)
     potential = guide._potential_fn_gen(*args)
     constant = guide.latent_dim / 2 * np.log(2 * np.pi * np.e)
 
@@ -182,7 +182,8 @@ def run_reference(name: str) -> None:
     elbo = elbo_of(guide, args)
     for seed in range(BEGINNINGS):
         key = jax.random.key(100 + seed)
-        guide._init_latent = jax.random.uniform(key, (guide.latent_dim,), float, -2, 2)
+        start = jax.random.uniform(key, (guide.latent_dim,), float, -2, 2)
+        guide._init_locs = guide._unpack_latent(start)
         state = svi.init(jax.random.key(seed), *args)
         found = program(state)
         value = float(elbo(*moments(guide.get_posterior(svi.get_params(found)))))

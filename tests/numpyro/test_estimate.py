@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from natgrad.families import diagonal, gamma, gaussian
+from natgrad.families import beta, diagonal, dirichlet, gamma, gaussian
 from natgrad.linalg import Sqrt
 from natgrad.numpyro import _estimate
 from natgrad.positive import Log
@@ -19,7 +19,7 @@ POINTS = {
 }
 
 
-def energy(z, _=None):
+def energy(z):
     """A quartic, whose moments under a Gaussian are polynomials."""
     return z[0] ** 4 / 8 + z[0] * z[1] ** 2 / 3 + z[1] ** 2
 
@@ -34,8 +34,10 @@ def exact(q):
 
 
 def slope(q, draws, key):
-    draw = _estimate.sampler(key, q, draws)
-    return _estimate.slope_of(energy, q, draw(q), None, key, 1e-3)
+    samplers = {"z": _estimate.sampler(key, q, draws)}
+    at = lambda latent: energy(latent["z"])
+    found = _estimate.slopes_of(at, {"z": q}, samplers, key, 1e-3)
+    return found.mean, found.slopes["z"]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +55,7 @@ def test_the_slope_is_that_of_the_expected_energy(name, limit, monkeypatch):
 
 @pytest.mark.parametrize("draws", [2, 8, 9])
 def test_noise_comes_in_pairs_with_the_second_moment_of_a_normal(draws):
-    noise = _estimate.paired_noise(jax.random.key(0), draws, 2, jnp.dtype(float))
+    noise = _estimate.paired_noise(jax.random.key(0), draws, (2,), jnp.dtype(float))
     assert len(noise) == draws + draws % 2
     np.testing.assert_allclose(noise.sum(0), 0, atol=1e-12)
     moment = noise.T @ noise / len(noise)
@@ -64,10 +66,57 @@ def test_noise_comes_in_pairs_with_the_second_moment_of_a_normal(draws):
 
 def test_a_family_without_noise_draws_with_the_same_numbers_at_all_members():
     q = gamma.ShapeRate(Log(jnp.array([0.5])), Log(jnp.array([0.0])))
-    assert not _estimate.has_slope(q)
     draw = _estimate.sampler(jax.random.key(0), q, 3)
     np.testing.assert_array_equal(draw(q), draw(q))
     assert draw(q).shape == (3, 1)
+
+
+FITTED = {
+    "gamma": gamma.ShapeRate(Log(jnp.log(jnp.array([3.0, 40.0]))), Log(jnp.zeros(2))),
+    "beta": beta.Concentrations(
+        Log(jnp.log(jnp.array([3.0, 9.0]))), Log(jnp.log(jnp.array([4.0, 2.0])))
+    ),
+    "dirichlet": dirichlet.Concentrations(Log(jnp.log(jnp.array([[1.5, 3.0, 9.0]])))),
+}
+
+
+def fit_of(q, energy, draws):
+    draw = {"z": _estimate.sampler(jax.random.key(0), q, draws)}
+    at = lambda latent: energy(latent["z"])
+    key = jax.random.key(1)
+    return _estimate.slopes_of(at, {"z": q}, draw, key, 1.0)
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_a_fit_finds_an_energy_of_the_statistics_from_eight_draws(name):
+    q = FITTED[name]
+    rising = lambda t: 1 + jnp.arange(t.size, dtype=float).reshape(t.shape)
+    weights = jax.tree.map(rising, q.natural())
+
+    def energy(z):
+        terms = jax.tree.map(lambda w, t: (w * t).sum(), weights, q.statistics(z))
+        return sum(jax.tree.leaves(terms))
+
+    found = fit_of(q, energy, 8).fits["z"]
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-7), found, weights
+    )
+
+
+def test_a_fit_of_many_draws_is_the_natural_gradient():
+    """Of E[z³/9 + 1/z] at a gamma, whose moments are rational."""
+    q = FITTED["gamma"]
+
+    def expected(q):
+        shape, rate = q.shape_rate()
+        cubic = shape * (shape + 1) * (shape + 2) / rate**3
+        return (cubic / 9 + rate / (shape - 1)).sum()
+
+    found = fit_of(q, lambda z: (z**3 / 9 + 1 / z).sum(), 40_000)
+    exact = q.slope(jax.grad(expected)(q))
+    np.testing.assert_allclose(found.mean, expected(q), rtol=0.01)
+    np.testing.assert_allclose(found.fits["z"].log, exact.log, rtol=0.05)
+    np.testing.assert_allclose(found.fits["z"].value, exact.value, rtol=0.05)
 
 
 @pytest.mark.parametrize("size", [1.0, 0.2])

@@ -1,6 +1,6 @@
 """Fit a NumPyro model in one call."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -12,7 +12,8 @@ from numpyro.infer import SVI, Trace_ELBO
 
 from natgrad._runtime.compiler import LONG_RUN, SHORT_RUN
 from natgrad.errors import FitError, InputError
-from natgrad.numpyro._guide import AutoNatural, Family
+from natgrad.numpyro._blocks import Family
+from natgrad.numpyro._guide import AutoNatural
 from natgrad.numpyro._optimizer import RATE, optimizer
 
 
@@ -42,6 +43,7 @@ def fit(
     *args: Any,
     rng_key: Any = None,
     family: str | Family | None = None,
+    families: Mapping[str, str] | None = None,
     steps: int = 1000,
     tolerance: float = 0.01,
     draws: int | None = None,
@@ -51,9 +53,9 @@ def fit(
     """Fits a Gaussian to the posterior of a NumPyro model and stops by itself.
 
     `args` and `kwargs` are those of the model. The run ends when the ELBO is estimated
-    to be within `tolerance` nats of its optimum, or after `steps` steps. `family` is
-    that of `AutoNatural`; `draws` and `learning_rate` are those of `optimizer`. Pass
-    `result.guide` and `result.params` to NumPyro's `Predictive`.
+    to be within `tolerance` nats of its optimum, or after `steps` steps. `family` and
+    `families` are those of `AutoNatural`; `draws` and `learning_rate` are those of
+    `optimizer`. Pass `result.guide` and `result.params` to NumPyro's `Predictive`.
 
     Raises:
         InputError: If `steps` is not positive.
@@ -70,7 +72,7 @@ def fit(
     """
     if steps < 1:
         raise InputError(f"steps is {steps}; it should be positive")
-    guide = AutoNatural(model, family=family)
+    guide = AutoNatural(model, family=family, families=families)
     svi = SVI(model, guide, optimizer(draws, learning_rate), Trace_ELBO())
     key = jax.random.key(0) if rng_key is None else rng_key
     state = svi.init(key, *args, **kwargs)

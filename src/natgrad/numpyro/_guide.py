@@ -1,98 +1,54 @@
-"""A guide whose latent distribution is one of natgrad's."""
+"""A guide whose latent distributions are natgrad's."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpyro
+from jax import lax
 from numpyro import distributions as dist
-from numpyro.distributions import constraints
+from numpyro.distributions import biject_to
+from numpyro.distributions.util import sum_rightmost
 from numpyro.infer.autoguide import AutoContinuous
 from numpyro.infer.initialization import init_to_median
+from numpyro.infer.util import helpful_support_errors
 
 from natgrad.errors import InputError
-from natgrad.families import diagonal, gaussian
-from natgrad.families._base import AbstractDistribution, is_distribution
-from natgrad.linalg import Sqrt
-from natgrad.positive import Log
-
-
-FULL = 300
-"""The most latent numbers for which the covariance is full by default."""
-
-Family = Callable[[Any, Any], AbstractDistribution[Any]]
-"""A distribution, from its mean and its standard deviations."""
-
-
-def full(mean: Any, scale: Any) -> gaussian.Moments:
-    """A Gaussian with full covariance."""
-    return gaussian.Moments(mean, Sqrt(jnp.diag(scale)))
-
-
-def factorized(mean: Any, scale: Any) -> diagonal.Moments:
-    """A Gaussian with diagonal covariance."""
-    return diagonal.Moments(mean, Log(2 * jnp.log(scale)))
-
-
-FAMILIES: dict[str, Family] = {"full": full, "diagonal": factorized}
-
-
-class Latent(dist.Distribution):
-    """A distribution of natgrad, with the methods that NumPyro calls."""
-
-    _support = constraints.real_vector
-    pytree_data_fields = ("q",)
-
-    def __init__(self, q: AbstractDistribution[Any], size: int):
-        self.q = q
-        super().__init__(batch_shape=(), event_shape=(size,), validate_args=False)
-
-    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Any:
-        return self.q.sample(key, sample_shape)
-
-    def log_prob(self, value: Any, intermediates: Any = None) -> Any:
-        return self.q.log_prob(value)
-
-    @property
-    def mean(self) -> Any:
-        return location(self.q)
-
-    @property
-    def variance(self) -> Any:
-        return scales(self.q) ** 2
-
-
-def location(q: Any) -> Any:
-    """The mean of a distribution over vectors."""
-    return q.location() if hasattr(q, "location") else q.expectation()[0]
-
-
-def scales(q: Any) -> Any:
-    """The standard deviations of a distribution over vectors."""
-    if isinstance(q, diagonal.AbstractDiagonal):
-        return jnp.sqrt(q.variances())
-    if isinstance(q, gaussian.AbstractGaussian):
-        return jnp.sqrt((q.factor() ** 2).sum(-1))
-    draws = q.sample(jax.random.key(0), (10_000,))
-    return draws.std(0)
+from natgrad.numpyro._blocks import (
+    FAMILIES,
+    GAUSSIANS,
+    Block,
+    Family,
+    SiteBlock,
+    Values,
+    gaussian_blocks,
+    site_block,
+)
 
 
 class AutoNatural(AutoContinuous):
     """A guide over all latent numbers, for natural-gradient steps.
 
     It is used as any automatic guide of NumPyro: with `SVI`, `Predictive`,
-    `sample_posterior`, `median` and `quantiles`. Its one parameter,
-    `"auto_posterior"`, is a distribution of natgrad over the unconstrained space. Any
-    optimizer can train it; `natgrad.numpyro.optimizer` takes natural steps.
+    `sample_posterior`, `median` and `quantiles`. Its parameter, `"auto_posterior"`, is
+    a distribution of natgrad over the unconstrained space. Any optimizer can train it;
+    `natgrad.numpyro.optimizer` takes natural steps.
 
     `family` is `"full"` or `"diagonal"`, for a Gaussian with full or with diagonal
     covariance, or a function of the initial mean and standard deviations which returns
     a distribution in the coordinates you want. By default the covariance is full for
-    up to 300 latent numbers and diagonal for more.
+    up to 300 latent numbers and diagonal for more. `"plates"` is for many groups: each
+    element of a plate has a Gaussian of its own, and sites outside plates share one.
+
+    `families` gives sites a distribution of their own, independent of the others:
+    `"gamma"` for positive numbers, `"beta"` for numbers from 0 to 1, `"dirichlet"` for
+    vectors that sum to 1. If such a site is conjugate, a step to it is exact.
 
     Raises:
-        InputError: If `family` is none of these, or `init_scale` is not positive.
+        InputError: If `family` or `families` is none of these, if a site is not of the
+            support of its family, or if `init_scale` is not positive.
 
     >>> import numpyro
     >>> from numpyro import distributions as dist
@@ -107,56 +63,164 @@ class AutoNatural(AutoContinuous):
     8.00
     """
 
+    prototype_trace: Any
+
     def __init__(
         self,
         model: Callable[..., Any],
         *,
         family: str | Family | None = None,
+        families: Mapping[str, str] | None = None,
         prefix: str = "auto",
         init_loc_fn: Callable[..., Any] = init_to_median,
         init_scale: float = 0.1,
     ):
-        if isinstance(family, str) and family not in FAMILIES:
+        known = (*GAUSSIANS, "plates")
+        if isinstance(family, str) and family not in known:
             raise InputError(
-                f"family is {family!r}; it should be one of {', '.join(FAMILIES)} or a "
+                f"family is {family!r}; it should be one of {', '.join(known)} or a "
                 "function of the initial mean and standard deviations"
             )
+        for site, name in (families or {}).items():
+            if name not in FAMILIES:
+                raise InputError(
+                    f"families has {name!r} for the site {site!r}; it should be one "
+                    f"of {', '.join(FAMILIES)}"
+                )
         if not init_scale > 0:
             raise InputError(f"init_scale is {init_scale}; it should be positive")
         self._family, self._init_scale = family, init_scale
+        self._families = dict(families or {})
+        self._blocks: list[Block] = []
         super().__init__(model, prefix=prefix, init_loc_fn=init_loc_fn)
 
-    def _initial(self) -> AbstractDistribution[Any]:
-        family = self._family
-        if family is None:
-            family = "full" if self.latent_dim <= FULL else "diagonal"
-        make = FAMILIES[family] if isinstance(family, str) else family
-        mean = self._init_latent
-        q = make(mean, jnp.full_like(mean, self._init_scale))
-        if not is_distribution(q):
-            raise InputError(
-                f"family returned a {type(q).__name__}; it should return a "
-                "distribution of natgrad.families"
+    def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
+        super()._setup_prototype(*args, **kwargs)
+        rest, sites = dict(self._init_locs), self.prototype_trace
+        self._blocks = []
+        for name, family in self._families.items():
+            if rest.pop(name, None) is None:
+                raise InputError(
+                    f"families has {name!r}, which is not a latent site of the model"
+                )
+            transform = self._transform(name)
+            self._blocks.append(site_block(name, family, sites[name], transform))
+        self._blocks += gaussian_blocks(sites, rest, self._family)
+
+    def _transform(self, name: str) -> Any:
+        site = self.prototype_trace[name]
+        with helpful_support_errors(site):
+            return biject_to(site["fn"].support)
+
+    def _key(self, block: Block) -> str:
+        """What the names of a block's parameter and of its site begin with."""
+        return f"{self.prefix}_{block.name}" if block.name else self.prefix
+
+    def _get_posterior(self) -> dict[str, dist.Distribution]:
+        """The distribution of each block, at the parameters of the guide."""
+        posteriors = {}
+        for block in self._blocks:
+            # A tree, which NumPyro takes but does not say.
+            initial: Any = block.initial(self._init_locs, self._init_scale)
+            q = numpyro.param(f"{self._key(block)}_posterior", initial)
+            posteriors[block.name] = block.posterior(q)
+        return posteriors
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Values:
+        """Draws a value of each latent site, as any guide does."""
+        if self.prototype_trace is None:
+            self._setup_prototype(*args, **kwargs)
+        result, posteriors = {}, self._get_posterior()
+        for block in self._blocks:
+            draw: Any = numpyro.sample(
+                f"_{self._key(block)}_latent",
+                posteriors[block.name],
+                infer={"is_auxiliary": True},
             )
-        return q
+            if isinstance(block, SiteBlock):
+                result |= self._placed(block.name, draw, 0.0)
+                continue
+            for name, value in block.unpack(draw).items():
+                transform = self._transform(name)
+                moved = transform(value)
+                density = -transform.log_abs_det_jacobian(value, moved)
+                result |= self._placed(name, moved, density)
+        return result
 
-    def _get_posterior(self) -> Latent:
-        initial: Any = self._initial()  # a tree, which NumPyro takes but does not say
-        q: Any = numpyro.param(f"{self.prefix}_posterior", initial)
-        return Latent(q, self.latent_dim)
+    def _placed(self, name: str, value: Any, log_density: Any) -> Values:
+        """The site in the guide, at a value that was drawn."""
+        event = self.prototype_trace[name]["fn"].event_dim
+        density = 0.0 if numpyro.get_mask() is False else log_density
+        extra = jnp.ndim(density) - jnp.ndim(value) + event
+        density = sum_rightmost(density, extra) if jnp.ndim(density) else density
+        fixed = dist.Delta(value, log_density=density, event_dim=event)
+        return {name: numpyro.sample(name, fixed)}
 
-    def get_posterior(self, params: dict[str, Any]) -> Latent:
-        """The distribution over the unconstrained space; `.q` is natgrad's own."""
-        return Latent(params[f"{self.prefix}_posterior"], self.latent_dim)
+    def get_posterior(self, params: dict[str, Any], site: str | None = None) -> Any:
+        """The distribution of the block with a site, or of the Gaussian without plates.
 
-    def median(self, params: dict[str, Any]) -> dict[str, Any]:
+        That of a Gaussian is over the unconstrained space, and `.q` is natgrad's own.
+
+        Raises:
+            InputError: If there is no such block.
+        """
+        for block in self._blocks:
+            if site in block.sites if site else not block.name:
+                return block.posterior(params[f"{self._key(block)}_posterior"])
+        have = ", ".join(site for block in self._blocks for site in block.sites)
+        raise InputError(f"site is {site}; it should be one of {have}")
+
+    def sample_posterior(
+        self,
+        rng_key: Any,
+        params: dict[str, Any],
+        *args: Any,
+        sample_shape: tuple[int, ...] = (),
+        **kwargs: Any,
+    ) -> Values:
+        """Draws of each site, and of what the model computes from them."""
+
+        def one(key: Any) -> Values:
+            keys = jax.random.split(key, len(self._blocks))
+            draws = {}
+            for key, block in zip(keys, self._blocks, strict=True):
+                q = params[f"{self._key(block)}_posterior"]
+                draws |= block.unpack(block.posterior(q).sample(key))
+            return self._constrained(draws, params)
+
+        keys = jax.random.split(rng_key, math.prod(sample_shape))
+        return _each(one, keys, sample_shape)
+
+    def median(self, params: dict[str, Any]) -> Values:
         """The median of each site."""
-        mean = self.get_posterior(params).mean
-        return self._unpack_and_constrain(mean, params)
+        return self.quantiles(params, 0.5)
 
-    def quantiles(self, params: dict[str, Any], quantiles: Any) -> dict[str, Any]:
-        """Quantiles of each site, for each of the given levels."""
-        posterior = self.get_posterior(params)
-        levels = jnp.asarray(quantiles)[..., None]
-        deviations = jax.scipy.stats.norm.ppf(levels) * scales(posterior.q)
-        return self._unpack_and_constrain(posterior.mean + deviations, params)
+    def quantiles(self, params: dict[str, Any], quantiles: Any) -> Values:
+        """Quantiles of each site, for each of the given levels.
+
+        Those of a site with a Dirichlet are divided by their sum.
+        """
+
+        def one(level: Any) -> Values:
+            values = {}
+            for block in self._blocks:
+                q = params[f"{self._key(block)}_posterior"]
+                values |= block.quantile(q, level)
+            return self._constrained(values, params)
+
+        levels = jnp.asarray(quantiles, float)
+        return _each(one, levels.ravel(), levels.shape)
+
+    def _constrained(self, values: Values, params: dict[str, Any]) -> Values:
+        """The sites at unconstrained values, and what the model computes from them."""
+        sites = self.prototype_trace
+        is_param = lambda name: name in sites and sites[name]["type"] == "param"
+        given = {name: value for name, value in params.items() if is_param(name)}
+        found: Any = self._postprocess_fn({**values, **given})
+        return {k: v for k, v in found.items() if k in sites and not is_param(k)}
+
+
+def _each(function: Callable[[Any], Values], xs: Any, shape: tuple[int, ...]) -> Values:
+    """The function of each entry of `xs`, one after the other, in the given shape."""
+    results = lax.map(function, xs)
+    return jax.tree.map(lambda x: x.reshape((*shape, *x.shape[1:])), results)

@@ -16,7 +16,7 @@ from natgrad._guarded import WEIGHT, guarded_ngd
 from natgrad._optim import split
 from natgrad.errors import InputError
 from natgrad.families._base import is_distribution
-from natgrad.numpyro._estimate import has_slope, sampler, slope_of
+from natgrad.numpyro._estimate import Named, sampler, slopes_of
 
 
 DRAWS, DRAWS_OF_SOME = 8, 2
@@ -183,34 +183,42 @@ def _estimates(
     """
     posteriors = _posteriors(params)
     keys = dict(zip(posteriors, jax.random.split(key, len(posteriors)), strict=True))
+    draws += draws % 2  # Gaussians have pairs
     samplers = {name: sampler(keys[name], q, draws) for name, q in posteriors.items()}
 
-    def energy(latent: Params, params: Params) -> Any:
+    def energy(latent: Named, params: Params) -> Any:
         sites = {_site(name): z for name, z in latent.items()}
         with numpyro.handlers.substitute(data=sites):
             loss = fn(params)[0]
-        return loss - sum(params[name].log_prob(z) for name, z in latent.items())
+        return loss - sum(params[name].log_prob(z).sum() for name, z in latent.items())
+
+    here = lambda latent: energy(latent, params)
+    signs = jax.random.fold_in(key, len(posteriors))
+    grad, mean, fits, latent = slopes_of(here, posteriors, samplers, signs, size)
+
+    def rest(params: Params, latent: Named) -> Any:
+        """What the loss has besides the energy, and the error of the energy's mean."""
+        entropy = sum(params[name].entropy().sum() for name in samplers)
+        errors = [_error(params[name], latent[name], fits[name]) for name in fits]
+        return sum(errors) - entropy
 
     def value_fn(params: Params) -> Any:
         latent = {name: draw(params[name]) for name, draw in samplers.items()}
         energies = lax.map(lambda latent: energy(latent, params), latent)
-        return energies.mean() - sum(params[name].entropy() for name in samplers)
+        return energies.mean() + rest(params, latent)
 
-    known = {name for name, q in posteriors.items() if has_slope(q)}
-    fixed = {name: params[name] for name in known}
-    free = {name: value for name, value in params.items() if name not in known}
-    grad, value = {}, jnp.zeros(())
-    if free:
-        of_free = lambda free: value_fn({**fixed, **free})
-        value, grad = jax.value_and_grad(of_free)(free)
-    latent = {name: draw(params[name]) for name, draw in samplers.items()}
-    for name in sorted(known):
-        others = {other: z for other, z in latent.items() if other != name}
-        along = lambda z, others, name=name: energy({**others, name: z}, params)
-        q, z = params[name], latent[name]
-        mean, grad[name] = slope_of(along, q, z, others, keys[name], size)
-        value = value if free else mean - sum(q.entropy() for q in posteriors.values())
-    return value_fn, value, grad
+    fixed = {name: params[name] for name in grad}
+    free = {name: value for name, value in params.items() if name not in grad}
+    if not free:
+        return value_fn, mean + rest(params, latent), grad
+    value, others = jax.value_and_grad(lambda free: value_fn({**fixed, **free}))(free)
+    return value_fn, value, {**grad, **others}
+
+
+def _error(q: Any, draws: Any, fit: Any) -> Any:
+    """⟨x, η⟩ less the mean of ⟨x, T(z)⟩: what a fit knows of the error of the mean."""
+    means = jax.tree.map(lambda t: t.mean(0), q.statistics(draws))
+    return _inner(fit, jax.tree.map(jnp.subtract, q.expectation(), means))
 
 
 def _after(
