@@ -5,9 +5,9 @@
 Each table is sorted by its first input, and a tenth of its rows, 500 of banana, are
 scored: log density per row, in nats. `fixed` updates only the posterior of a model of
 the first piece, by `gp.update`. `dual` is the memory-based dual Gaussian process of
-Chang et al. (2023), from the same first piece: `streams_rival.py`. Every run is one line of results/streams.csv; a run
-that is there is not made again. Seconds are CPU seconds. results/streams.md has the
-means over the seeds.
+Chang et al. (2023), from the same first piece: `streams_rival.py`. Every run is one
+line of results/streams.csv; a run that is there is not made again. Seconds are CPU
+seconds. results/streams.md has the means over the seeds.
 """
 
 import argparse
@@ -17,7 +17,6 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-
 import streams_rival
 
 from natgrad import datasets, gp
