@@ -80,7 +80,8 @@ def learned(
     gone know f, shared out among them.
     """
     rule = _rule(len(rows.x))
-    sample = kept_rows(complete(trained), old, rows.x[: len(gone)], gone)
+    first = jnp.asarray(rows.x)[: len(gone)]
+    sample = kept_rows(complete(trained), old, first, gone)
 
     def step(carry: Any) -> Any:
         model, state, left = carry

@@ -5,7 +5,7 @@ sample of the rows themselves, from which the noise is learned.
 """
 
 import warnings
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -221,10 +221,10 @@ def _gone(online: Online, rows: Batch) -> np.ndarray:
 
     These are a uniform sample of all, and so what the former know is estimated by them.
     """
-    gone = np.zeros(online.memory)
-    if online.rows is None or not len(online.rows.x):
+    gone, sample = np.zeros(online.memory), cast(Any, online.rows)
+    if sample is None or not len(sample.x):
         return gone
-    known, kept = len(online.rows.x), float(online.rows.weight.sum())
+    known, kept = len(sample.x), float(sample.weight.sum())
     worth, _ = worth_of(online.model, online.old, rows)
     begin = len(online.model.inducing)
     each = max(online.num_data - kept, 0.0) / kept
