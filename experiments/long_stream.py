@@ -1,6 +1,6 @@
 """Memory and time per piece over a long stream of pieces.
 
-    python experiments/long_stream.py [--pieces 1000] [--rows 1000]
+    python experiments/long_stream.py [--pieces 1000] [--rows 1000] [--inducing 120]
 
 Rows drift through two inputs, so that inducing inputs have to move. The table has one
 line for each tenth of the pieces: seconds of CPU and the peak of memory so far.
@@ -18,7 +18,7 @@ from natgrad import gp
 
 
 jax.config.update("jax_enable_x64", True)
-RESULTS = Path(__file__).parent / "results/long_stream.md"
+RESULTS = Path(__file__).parent / "results"
 
 
 def piece(
@@ -33,15 +33,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pieces", type=int, default=1000)
     parser.add_argument("--rows", type=int, default=1000)
+    parser.add_argument("--inducing", type=int, default=120)
     asked = parser.parse_args()
-    pieces, rows = asked.pieces, asked.rows
+    pieces, rows, inducing = asked.pieces, asked.rows, asked.inducing
+    name = option = ""
+    if inducing != parser.get_default("inducing"):
+        name, option = f"_{inducing}", f" --inducing {inducing}"
     x, y = piece(0, pieces, rows)
     first = gp.initialize(x, gp.likelihoods.Gaussian(0.1), 50)
     first = gp.fit(first, (x, y), progress=False, steps=50).params
-    online = gp.online(first, (x, y), num_inducing=120)
+    online = gp.online(first, (x, y), num_inducing=inducing)
     lines = [
-        f"{pieces:,} pieces of {rows:,} rows, at most 120 inducing inputs: "
-        f"`python experiments/long_stream.py`\n",
+        f"{pieces:,} pieces of {rows:,} rows, at most {inducing} inducing inputs: "
+        f"`python experiments/long_stream.py{option}`\n",
         "| pieces | CPU s of a piece | peak, MB | held-out log density |",
         "|---|---|---|---|",
     ]
@@ -59,7 +63,7 @@ def main() -> None:
             print(line, flush=True)
             lines.append(line)
             began = time.process_time()
-    RESULTS.write_text("\n".join(lines) + "\n")
+    (RESULTS / f"long_stream{name}.md").write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

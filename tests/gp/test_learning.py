@@ -9,9 +9,18 @@ from natgrad import _container as container, gp
 from natgrad.data import Batch
 from natgrad.errors import CorruptFileError, InputError, InputWarning
 from natgrad.gp import _online_files as online_files, likelihoods
-from natgrad.gp._carried import nothing, scaled, seen, sites_of, total
+from natgrad.gp._carried import (
+    kept_rows,
+    nothing,
+    scaled,
+    seen,
+    sites_of,
+    strayed,
+    total,
+)
 from natgrad.gp._pivots import pivoted
 from natgrad.gp._profile import row_sites
+from natgrad.gp._sparse import marginals
 from natgrad.gp.kernels import RBF, Matern52
 from natgrad.gp.means import Constant
 
@@ -64,6 +73,46 @@ def test_moved_sites_are_the_expectation_under_q_by_sampling():
     log_t = v @ linear - (v @ precision * v).sum(1) / 2
     found = seen(new, old).expected(new.posterior)
     assert abs(found - log_t.mean()) < 5 * log_t.std() / np.sqrt(len(v))
+
+
+@pytest.mark.parametrize("is_whitened", [True, False])
+def test_what_kept_rows_stray_is_the_difference_of_two_gaussians(is_whitened):
+    likelihood, y = TARGETS["Gaussian"]
+    before = model_of(likelihood, is_whitened=is_whitened, mean=Constant(0.3))
+    old = sites_of(gp.update(before, (X, y)))
+    kept = kept_rows(before, old, jnp.asarray(X[:5]), jnp.ones(5))
+    z = Z[::3] + 0.05
+    options = {"mean": Constant(-0.4), "is_whitened": is_whitened}
+    after = gp.update(model_of(likelihood, z, RBF(0.9, 1.5), **options), (X, y))
+
+    def found(model):
+        there, at_old = model.project(kept.x), model.project(old.inducing)
+        change = strayed(model, old, kept, there, at_old)
+        return map(np.asarray, marginals(model.posterior, change))
+
+    mean, var = found(before)
+    assert abs(mean).max() < 1e-6
+    np.testing.assert_allclose(var, before.project(kept.x).rest, atol=1e-7)
+    mean, cov = after.marginals(kept.x)[0], joint(after, kept.x, old.inducing)
+    turn = np.hstack([np.eye(5), -kept.weights.T])
+    at_old = after.marginals(old.inducing)[0]
+    gap = mean - kept.weights.T @ at_old - kept.offset
+    for one, other in zip(
+        found(after), (gap, np.diag(turn @ cov @ turn.T)), strict=True
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-8)
+
+
+def joint(model, *inputs):
+    """The covariance of f at some inputs under q."""
+    x = jnp.concatenate(inputs)
+    z, cross = model.inducing, model.kernel(model.inducing, x)
+    weights = np.linalg.solve(model.kernel(z, z), cross)
+    cov = model.posterior.covariance()
+    if model.is_whitened:
+        root = np.linalg.cholesky(model.kernel(z, z))
+        cov = root @ cov @ root.T
+    return model.kernel(x, x) - cross.T @ weights + weights.T @ cov @ weights
 
 
 def test_growing_inducing_inputs_lose_nothing():
@@ -137,6 +186,26 @@ def test_sorted_rows_in_pieces_are_learned_as_all_at_once(sorted_rows):
     with pytest.warns(InputWarning, match="see little"):
         frozen = gp.update(whole_first(sorted_rows), later)
     assert score(frozen) < score(whole) - 1
+
+
+def test_many_pieces_do_not_shrink_the_kernel():
+    rng = np.random.default_rng(0)
+
+    def piece(place, rows=100):
+        x = rng.uniform(-1, 1, (rows, 1)) + place / 5
+        return x, np.sin(2 * x[:, 0]) + 0.3 * rng.standard_normal(rows)
+
+    rows = piece(0)
+    first = gp.initialize(rows[0], likelihoods.Gaussian(0.1), 10)
+    first = gp.fit(first, rows, progress=False, steps=50).params
+    online = gp.online(first, rows, num_inducing=10, memory=100)
+    for place in range(1, 31):
+        online = online.update(piece(place))
+    tests = zip(*(piece(place, 20) for place in range(31)), strict=True)
+    x, y = map(np.concatenate, tests)
+    # The density of the function itself is −0.22; inducing inputs are few.
+    assert gp.predictor(online.model).log_density(x, y).mean() > -0.35
+    assert online.model.kernel.lengthscale > 1
 
 
 @pytest.mark.parametrize("limit", [12, 40])

@@ -62,10 +62,10 @@ def _mean_of(model: SparseGP, like: Array) -> Array:
     return jnp.broadcast_to(model.mean(model.inducing), like.shape)
 
 
-def seen(model: SparseGP, old: OldSites) -> SeenSites:
+def seen(model: SparseGP, old: OldSites, rows: Projection | None = None) -> SeenSites:
     """Old sites, from the inducing inputs and with the hyperparameters of a model."""
     (linear, precision, inverse), z, mean = old
-    rows = model.project(z)
+    rows = model.project(z) if rows is None else rows
     rest = model.kernel(z, z) - rows.features.mT @ rows.features
     features = over_q(rows)
     shift = jnp.broadcast_to(rows.mean, mean.shape) - mean
@@ -78,6 +78,53 @@ def seen(model: SparseGP, old: OldSites) -> SeenSites:
     constant = ((linear + pulled) * moved).sum() / 2 - lost
     inner = symmetric(turned.mT @ precision @ turned)
     return SeenSites(_apply(turned.mT, pulled), inner, constant, lost)
+
+
+class Kept(NamedTuple):
+    """What old inducing inputs say of f at rows that were kept: weights · u + offset.
+
+    These rows stand for all that are gone, and have their precision.
+    """
+
+    x: Float[Array, "R D"]
+    weights: Float[Array, "*S M R"]
+    offset: Float[Array, "*L R"]
+    precision: Float[Array, " R"]
+
+
+def kept_rows(model: SparseGP, old: OldSites, x: Array, precision: Array) -> Kept:
+    """Rows that were kept, as old inducing inputs explain them by a model's kernel."""
+    z = old.inducing
+    inverse = inverse_factor(model.kernel(z, z))
+    weights = inverse.mT @ (inverse @ model.kernel(z, x))
+    said = _combined(old.mean, weights)
+    shift = old.mean - jnp.broadcast_to(model.mean(z), old.mean.shape)
+    own = jnp.broadcast_to(model.mean(x), said.shape)
+    return Kept(x, weights, own + shift.mean(-1, keepdims=True) - said, precision)
+
+
+def strayed(
+    model: SparseGP, old: OldSites, kept: Kept, rows: Projection, at_old: Projection
+) -> Projection:
+    """f at kept rows less what old inducing inputs said of it, as a model has both."""
+    (x, weights, offset, _), z = kept, old.inducing
+    features = rows.features - at_old.features @ weights
+    cross, own = model.kernel(z, x), model.kernel(z, z) @ weights
+    rest = model.kernel.diag(x) + (weights * (own - 2 * cross)).sum(-2)
+    over = lambda mean: jnp.broadcast_to(mean, offset.shape)
+    mean = over(rows.mean) - over(_combined(at_old.mean, weights)) - offset
+    return Projection(features, rest - (features**2).sum(-2), mean, rows.inverse)
+
+
+def part(rows: Projection, begin: int, end: int | None) -> Projection:
+    """Some of the rows."""
+    features, rest, mean, inverse = rows
+    cut = lambda values: values[..., begin:end]
+    return Projection(cut(features), cut(rest), cut(mean), inverse)
+
+
+def _combined(values: Array, weights: Array) -> Array:
+    return (values[..., None, :] @ weights)[..., 0, :]
 
 
 def total(old: SeenSites, rows: Projection, sites: RowSites) -> Statistics:

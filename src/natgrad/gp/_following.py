@@ -17,7 +17,10 @@ from natgrad.gp._carried import (
     OldSites,
     at_model,
     information,
+    kept_rows,
+    part,
     seen,
+    strayed,
     total,
 )
 from natgrad.gp._profile import (
@@ -28,7 +31,7 @@ from natgrad.gp._profile import (
     units,
     with_added,
 )
-from natgrad.gp._sparse import SparseGP, projected_elbo
+from natgrad.gp._sparse import SparseGP, marginals, projected_elbo
 from natgrad.gp.kernels import AbstractStationary
 from natgrad.train._constants import NONE, Constants
 from natgrad.train._profile import (
@@ -68,14 +71,21 @@ def learned(
     trained: Any,
     old: OldSites,
     rows: Batch,
+    gone: Array,
     steps: Any,
 ) -> tuple[Any, Array]:
-    """The model after some evaluations, and minus its bound."""
+    """The model after some evaluations, and minus its bound.
+
+    The first rows are those that were kept, and `gone` is how precisely all that are
+    gone know f, shared out among them.
+    """
     rule = _rule(len(rows.x))
+    first = jnp.asarray(rows.x)[: len(gone)]
+    sample = kept_rows(complete(trained), old, first, gone)
 
     def step(carry: Any) -> Any:
         model, state, left = carry
-        model, state, _ = rule.step(model, state, (rows, old), complete)
+        model, state, _ = rule.step(model, state, (rows, old, sample), complete)
         return model, state, left - 1
 
     def going(carry: Any) -> Array:
@@ -114,21 +124,28 @@ def _evaluate(
     model: Any, kept: RowSites, batch: Any, complete: Constants = NONE
 ) -> Evaluated:
     """The profile at a model's hyperparameters: new rows, kept rows and old sites."""
-    rows, old = batch
+    rows, old, sample = batch
 
     def view(model: Any) -> Any:
         whole = complete(model)
-        return whole.project(rows.x), seen(whole, old)
+        both = whole.project(jnp.concatenate([rows.x, old.inducing]))
+        there, at_old = part(both, 0, len(rows.x)), part(both, len(rows.x), None)
+        first = part(there, 0, len(sample.x))
+        change = strayed(whole, old, sample, first, at_old)
+        return there, seen(whole, old, at_old), change
 
     parts, pull_back = jax.vjp(view, model)
 
     def loss(model: Any, parts: Any) -> Array:
-        whole, (there, sites) = complete(model), parts
+        whole, (there, sites, change) = complete(model), parts
         known = projected_elbo(whole, there, rows) + sites.expected(whole.posterior)
+        # Old sites say nothing of f between their inducing inputs.
+        mean, var = marginals(whole.posterior, change)
+        known -= ((mean**2 + var) @ sample.precision).sum() / 2
         return _misfit(whole) - known
 
     with_q = lambda q: eqx.tree_at(lambda model: model.posterior, model, q)
-    there, sites = parts
+    there, sites, _ = parts
     start: Any = with_added(complete(model), there, total(sites, there, kept)).posterior
     q = kept_unless(start.is_inside().all(), start, model.posterior)
     tolerance = NATURAL_TOLERANCE * total_weight(rows)

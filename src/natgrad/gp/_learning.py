@@ -5,7 +5,7 @@ sample of the rows themselves, from which the noise is learned.
 """
 
 import warnings
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -193,7 +193,8 @@ def _after(online: Online, piece: Any, is_known: bool = False) -> Online:
         steps = STEPS if known == online.count else FEW_STEPS
         steps, learned_at = (steps, weight) if is_due else (1, learned_at)
         trained, complete = divided(model)
-        trained, value = learned(complete, trained, old, filled, steps)
+        gone = _gone(online, filled)
+        trained, value = learned(complete, trained, old, filled, gone, steps)
         if not np.isfinite(value):
             raise FitError("the ELBO of these rows is not finite; nothing was learned")
         model = complete(trained)
@@ -213,6 +214,22 @@ def _after(online: Online, piece: Any, is_known: bool = False) -> Online:
         online.half_life,
         online.seed,
     )
+
+
+def _gone(online: Online, rows: Batch) -> np.ndarray:
+    """How precisely rows that are gone know f, shared out among those that were kept.
+
+    These are a uniform sample of all, and so what the former know is estimated by them.
+    """
+    gone, sample = np.zeros(online.memory), cast(Any, online.rows)
+    if sample is None or not len(sample.x):
+        return gone
+    known, kept = len(sample.x), float(sample.weight.sum())
+    worth, _ = worth_of(online.model, online.old, rows)
+    begin = len(online.model.inducing)
+    each = max(online.num_data - kept, 0.0) / kept
+    gone[:known] = each * np.asarray(worth)[begin : begin + known]
+    return gone
 
 
 def _faded(online: Online, factor: float) -> Online:
