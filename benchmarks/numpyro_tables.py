@@ -4,6 +4,7 @@ python benchmarks/numpyro_models.py table
 """
 
 import csv
+import math
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -95,16 +96,24 @@ def checks_table(checks: list[dict[str, str]]) -> str:
     return "\n".join(lines)
 
 
-def minibatch_line(rows: list[dict[str, str]]) -> str:
-    """CPU seconds until 0.1 nats per 1,000 rows, by method."""
+def minibatch_table(rows: list[dict[str, str]]) -> str:
+    """CPU seconds and steps until 0.1 nats per 1,000 rows from the best, by run."""
     value = lambda row: float(row["elbo_per_1000_rows"])
-    best = max(map(value, rows))
-    found = {}
-    for row in rows:
-        if value(row) >= best - NEAR:
-            key = row["method"]
-            found[key] = min(found.get(key, float("inf")), float(row["cpu"]))
-    return ", ".join(f"{name} {cpu:.1f}" for name, cpu in found.items())
+    best = max(value(row) for row in rows if math.isfinite(value(row)))
+    lines = [line(["method", "CPU seconds", "steps", "short at the end"])]
+    lines.append(line(["---"] * 4))
+    for key in dict.fromkeys((row["method"], row["rate"]) for row in rows):
+        own = [row for row in rows if (row["method"], row["rate"]) == key]
+        found = next((row for row in own if value(row) >= best - NEAR), None)
+        title = METHODS[key[0]] + (f", rate {key[1]}" if key[1] else "")
+        gap = best - value(own[-1])
+        gap = f"{gap:.2f}" if math.isfinite(gap) else "diverged"
+        if found is None:
+            lines.append(line([title, "not reached", own[-1]["step"], gap]))
+        else:
+            seconds = f"{float(found['cpu']):.0f}"
+            lines.append(line([title, seconds, found["step"], gap]))
+    return "\n".join(lines)
 
 
 def standing(rows: list[dict[str, str]], rival: str) -> tuple[int, int, int]:
@@ -138,7 +147,7 @@ def text() -> str:
         steps_table(rows),
         "\n".join(counts),
         checks_table(checks),
-        minibatch_line(minibatch) if minibatch else "",
+        minibatch_table(minibatch),
     ]
     return "\n\n".join(parts)
 
@@ -150,6 +159,12 @@ def filled(page: str, name: str, content: str) -> str:
     return pattern.sub(lambda _: f"{begin}\n\n{content}\n\n{end}", page)
 
 
+def written(page: str) -> str:
+    """The page with the tables of the results."""
+    page = filled(page, "steps", steps_table(read("runs")))
+    page = filled(page, "checks", checks_table(read("checks")))
+    return filled(page, "minibatches", minibatch_table(read("minibatch")))
+
+
 def write_page() -> None:
-    page = filled(PAGE.read_text("utf-8"), "steps", steps_table(read("runs")))
-    PAGE.write_text(page, "utf-8")
+    PAGE.write_text(written(PAGE.read_text("utf-8")), "utf-8")

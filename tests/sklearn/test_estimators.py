@@ -182,6 +182,9 @@ def test_sorted_rows_in_parts_are_learned_as_all_at_once():
     assert not hasattr(again, "_online")
     again.partial_fit(inputs[:5], targets[:5])
     assert again.n_rows_seen_ == ROWS + 5
+    # The rows that it keeps from now on do not stand for those before.
+    assert again._online.num_data - again._online.unsampled == 5
+    assert len(again._online.rows.x) == 5
 
 
 def test_rounding_gives_a_constant_input_no_unit():

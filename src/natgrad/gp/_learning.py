@@ -61,6 +61,7 @@ class Online(eqx.Module):
     lost: float
     count: int
     learned_at: float
+    unsampled: float  # the weight of rows before sampling began
     old: OldSites
     rows: Batch | None
     keys: Float[np.ndarray, " R"]
@@ -134,8 +135,8 @@ def online(
         raise InputError(f"half_life is {half_life}; it should be above 0 rows")
     kept = (None, np.zeros(0), limit, memory, half_life, seed)
     if data is None:
-        return Online(model, 0.0, 0.0, 0, 0.0, sites_of(model), *kept)
-    begun = Online(model, 0.0, 0.0, 0, 0.0, nothing(model), *kept)
+        return Online(model, 0.0, 0.0, 0, 0.0, 0.0, sites_of(model), *kept)
+    begun = Online(model, 0.0, 0.0, 0, 0.0, 0.0, nothing(model), *kept)
     for piece in _pieces(_checked(model, data)):
         begun = _after(begun, piece, is_known=True)
     return begun
@@ -206,6 +207,7 @@ def _after(online: Online, piece: Any, is_known: bool = False) -> Online:
         lost / weight,
         online.count + len(piece.x),
         learned_at,
+        online.unsampled,
         old,
         _chosen(rows, stays) if online.memory else None,
         keys[stays],
@@ -219,7 +221,8 @@ def _after(online: Online, piece: Any, is_known: bool = False) -> Online:
 def _gone(online: Online, rows: Batch) -> np.ndarray:
     """How precisely rows that are gone know f, shared out among those that were kept.
 
-    These are a uniform sample of all, and so what the former know is estimated by them.
+    These are a uniform sample since sampling began, and so what the former know is
+    estimated by them.
     """
     gone, sample = np.zeros(online.memory), cast(Any, online.rows)
     if sample is None or not len(sample.x):
@@ -227,7 +230,7 @@ def _gone(online: Online, rows: Batch) -> np.ndarray:
     known, kept = len(sample.x), float(sample.weight.sum())
     worth, _ = worth_of(online.model, online.old, rows)
     begin = len(online.model.inducing)
-    each = max(online.num_data - kept, 0.0) / kept
+    each = max(online.num_data - online.unsampled - kept, 0.0) / kept
     gone[:known] = each * np.asarray(worth)[begin : begin + known]
     return gone
 
@@ -237,8 +240,9 @@ def _faded(online: Online, factor: float) -> Online:
     rows: Any = online.rows
     if rows is not None:
         rows = rows._replace(weight=factor * rows.weight)
-    fields = lambda tree: (tree.num_data, tree.learned_at, tree.old, tree.keys)
-    faded = (factor * online.num_data, factor * online.learned_at)
+    totals = lambda tree: (tree.num_data, tree.learned_at, tree.unsampled)
+    fields = lambda tree: (*totals(tree), tree.old, tree.keys)
+    faded = tuple(factor * number for number in totals(online))
     # Rows that count less leave sooner.
     faded += (scaled(online.old, factor), online.keys / factor)
     online = eqx.tree_at(fields, online, faded)

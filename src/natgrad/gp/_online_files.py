@@ -19,7 +19,7 @@ from natgrad.gp._learning import Online
 
 
 SCHEMA, VERSION = "natgrad.gp.Online", 1
-NUMBERS = ("num_data", "lost", "count", "learned_at")
+NUMBERS = ("num_data", "lost", "count", "learned_at", "unsampled")
 OLD = ("linear", "precision", "inverse", "inducing", "mean")
 SETTINGS = ("num_inducing", "memory", "half_life", "seed")
 

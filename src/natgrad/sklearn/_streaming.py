@@ -92,5 +92,6 @@ def _begun(estimator: Any, rows: Batch | None) -> gp.Online:
     if rows is not None:
         return begun
     total = estimator.n_rows_seen_
-    fields = lambda online: (online.num_data, online.learned_at, online.count)
-    return eqx.tree_at(fields, begun, (total, total, math.ceil(total)))
+    totals = lambda online: (online.num_data, online.learned_at, online.unsampled)
+    fields = lambda online: (*totals(online), online.count)
+    return eqx.tree_at(fields, begun, (*[total] * 3, math.ceil(total)))
