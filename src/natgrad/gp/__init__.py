@@ -21,8 +21,7 @@ from natgrad.gp._files import load as load, read_metadata as read_metadata, save
 from natgrad.gp._fit import fit as fit, fixed_hyperparameters as fixed_hyperparameters
 from natgrad.gp._gpjax import GPJaxModel as GPJaxModel
 from natgrad.gp._interop import as_kernel as as_kernel
-from natgrad.gp._learning import Online as Online, online as online
-from natgrad.gp._online import update as update
+from natgrad.gp._online import Online as Online, online as online
 from natgrad.gp._parties import (
     Combined as Combined,
     PartySite as PartySite,
@@ -36,6 +35,7 @@ from natgrad.gp._sizes import choose_num_inducing as choose_num_inducing
 from natgrad.gp._sparse import SparseGP as SparseGP, elbo as elbo
 from natgrad.gp._start import initialize as initialize
 from natgrad.gp._steps import alternating as alternating
+from natgrad.gp._update import update as update
 
 
 __all__ = [

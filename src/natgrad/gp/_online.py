@@ -1,125 +1,291 @@
-"""What a model learns from more rows, once it has seen others that are gone."""
+"""A model that keeps learning from rows that come in pieces and are then gone.
 
-import functools
+Of the rows that are gone it keeps their sites, at the inducing inputs, and a uniform
+sample of the rows themselves, from which the noise is learned.
+"""
+
 import warnings
-from typing import Any, NamedTuple
+from typing import Any, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
-from jaxtyping import Array
+import numpy as np
+from jaxtyping import Float
 
-from natgrad._guarded import guarded_ngd
-from natgrad.data._batches import Arrays, as_batch, padded
-from natgrad.errors import InputWarning
-from natgrad.families.gaussian import AbstractGaussian
+from natgrad._runtime.threads import few_threads, largest
+from natgrad.data._batch import Batch
+from natgrad.data._batches import as_batch, longer, padded
+from natgrad.errors import FitError, InputError, InputWarning
+from natgrad.gp._carried import OldSites, nothing, scaled, sites_of
 from natgrad.gp._fit import check
-from natgrad.gp._profile import total_weight
-from natgrad.gp._sparse import SparseGP, marginals
-from natgrad.gp.likelihoods._rows import expected_log_probs
-from natgrad.train._constants import NONE, Constants
-from natgrad.train._loop import run
-from natgrad.train._rules import Rule, all_finite, kept_unless
+from natgrad.gp._following import learned, moved, remembered, worth_of
+from natgrad.gp._pivots import pivoted
+from natgrad.gp._sizes import ENOUGH
+from natgrad.gp._sparse import SparseGP
+from natgrad.gp._update import PIECE
+from natgrad.gp.inducing import MOST
+from natgrad.train._constants import divided
 
 
-__all__ = ["update"]
+KEPT = 1000
+"""How many rows are kept as they are, unless you ask for another number."""
 
-STEPS = 20
-"""Natural steps on each piece; where the likelihood is Gaussian, one would do."""
+FEW_STEPS, STEPS = 20, 60
+"""Evaluations of the profile by which the hyperparameters follow, at most; the second
+as long as all rows so far are kept."""
 
-PIECE = 2048
-"""How many rows are looked at together."""
+GROWN = 0.05
+"""The hyperparameters follow whenever the rows have grown by this part."""
 
-UNSEEN = 0.5
-"""The part of the prior variance that inducing inputs may leave at new rows."""
+MOST_HALVES = 500
+"""After so many half-lives nothing is left of what was learned."""
+
+DOUBTFUL = 0.05
+"""Nats per row that inducing inputs may lose without a warning."""
 
 
-class Streamed(NamedTuple):
-    """A model, and its q before these rows, which is what it takes for the prior."""
+class Online(eqx.Module):
+    """A model, and what it needs to keep learning; `gp.online` makes one.
+
+    `num_data` is the total weight of the rows so far, and `lost` about how many nats
+    per row the ELBO is below that of inducing inputs at every row.
+
+    >>> online = gp.online(model).update((x, y))
+    >>> online.num_data, online.lost < 0.05
+    (50.0, True)
+    """
 
     model: SparseGP
-    before: AbstractGaussian
+    num_data: float
+    lost: float
+    count: int
+    learned_at: float
+    unsampled: float  # the weight of rows before sampling began
+    old: OldSites
+    rows: Batch | None
+    keys: Float[np.ndarray, " R"]
+    num_inducing: int = eqx.field(static=True)
+    memory: int = eqx.field(static=True)
+    half_life: float | None = eqx.field(static=True)
+    seed: int = eqx.field(static=True)
+
+    def update(self, data: Any) -> "Online":
+        """The model after more rows, which need not be seen again.
+
+        The posterior, the inducing inputs and the hyperparameters follow the rows.
+        natgrad warns if the inducing inputs cannot represent all of them.
+
+        Raises:
+            InputError: If the rows do not fit the model.
+            FitError: If the ELBO of the rows is not finite.
+
+        >>> online = gp.online(model).update((x[:25], y[:25]))
+        >>> online = online.update((x[25:], y[25:]))
+        >>> online.num_data
+        50.0
+        """
+        batch, online = _checked(self.model, data), self
+        with few_threads(max(self.num_inducing, largest(self.model))):
+            for piece in _pieces(batch):
+                online = _after(online, piece)
+        if online.lost > DOUBTFUL >= self.lost:
+            warnings.warn(
+                f"{len(online.model.inducing)} inducing inputs cannot represent all "
+                f"{online.num_data:.0f} rows so far; predictions lose about "
+                f"{online.lost:.2f} nats per row. Allow more inducing inputs",
+                InputWarning,
+                stacklevel=3,  # Equinox wraps methods
+            )
+        return online
 
 
-def update(model: SparseGP, data: Any) -> SparseGP:
-    """The model after more rows; hyperparameters and inducing inputs stay.
+def online(
+    model: SparseGP,
+    data: Any = None,
+    *,
+    num_inducing: int | None = None,
+    memory: int = KEPT,
+    half_life: float | None = None,
+    seed: int = 0,
+) -> Online:
+    """A model that keeps learning, from rows that come in pieces.
 
-    q becomes the best Gaussian for p(y | f) q(u), so you can pass rows in pieces and
-    discard them. With a Gaussian likelihood the result is that of all rows at once, for
-    the same hyperparameters and inducing inputs. natgrad warns if the rows are far from
-    the inducing inputs.
+    Its posterior is what it has learned so far, so it may be trained or not. `data` are
+    the rows that it was trained on, if you still have them. The number of inducing
+    inputs grows as far as it helps, to `num_inducing` at most, by default 200 or as
+    many as the model has. A random sample of `memory` rows is kept. If the function
+    itself changes with time, `half_life` is the number of rows after which what was
+    learned counts half.
 
     Raises:
-        InputError: If the rows do not fit the model.
+        InputError: If the rows do not fit the model, or a number is out of range.
 
-    >>> first = gp.update(model, (x[:25], y[:25]))
-    >>> both = gp.update(first, (x[25:], y[25:]))
-    >>> whole = gp.update(model, (x, y))
-    >>> bool(abs(both.posterior.mean - whole.posterior.mean).max() < 1e-6)
-    True
+    >>> trained = gp.fit(model, (x[:35], y[:35]), progress=False).params
+    >>> online = gp.online(trained, (x[:35], y[:35])).update((x[35:], y[35:]))
+    >>> gp.predictor(online.model).predict(x[:2])[0].shape
+    (2,)
     """
+    limit = max(MOST, len(model.inducing)) if num_inducing is None else num_inducing
+    if limit < 1:
+        raise InputError(f"num_inducing is {limit}; it should be 1 or more")
+    if memory < 0:
+        raise InputError(f"memory is {memory}; it should be 0 rows or more")
+    if half_life is not None and not half_life > 0:
+        raise InputError(f"half_life is {half_life}; it should be above 0 rows")
+    kept = (None, np.zeros(0), limit, memory, half_life, seed)
+    if data is None:
+        return Online(model, 0.0, 0.0, 0, 0.0, 0.0, sites_of(model), *kept)
+    begun = Online(model, 0.0, 0.0, 0, 0.0, 0.0, nothing(model), *kept)
+    for piece in _pieces(_checked(model, data)):
+        begun = _after(begun, piece, is_known=True)
+    return begun
+
+
+def _checked(model: SparseGP, data: Any) -> Any:
+    """Rows of weight above 0, in arrays of the model's precision."""
     batch = as_batch(data)
     check(model, batch, "data")
-    left = 0.0
-    for begin in range(0, len(batch.x), PIECE):
-        part = slice(begin, begin + PIECE)
-        piece = padded(jax.tree.map(lambda column: column[part], batch))  # noqa: B023
-        left += float(_unseen(model, piece) * total_weight(piece))
-        params = Streamed(model, model.posterior)
-        batches = Arrays(piece, len(piece.x))
-        model = run(_rule(), params, batches, steps=STEPS, progress=False).params.model
-    total = float(total_weight(batch))
-    if left > UNSEEN * total:
-        warnings.warn(
-            f"the inducing inputs see little of these {len(batch.x)} rows: they leave "
-            f"{left / total:.0%} of the prior variance there. They were chosen from "
-            "the first rows: fit on rows from the whole range, or on all of them",
-            InputWarning,
-            stacklevel=2,
-        )
-    return model
+    if batch.weight is None:
+        batch = batch._replace(weight=np.ones(len(batch.x)))
+    dtype = model.inducing.dtype
+    batch = jax.tree.map(lambda column: np.asarray(column).astype(dtype), batch)
+    return _chosen(batch, np.flatnonzero(batch.weight > 0))
 
 
-@eqx.filter_jit
-def _unseen(model: Any, batch: Any) -> Array:
-    """The part of the prior variance at some rows that the inducing inputs leave."""
-    x = jnp.asarray(batch.x)
-    rest, prior = jnp.maximum(model.project(x).rest, 0), model.kernel.diag(x)
-    weight = jnp.broadcast_to(jnp.asarray(batch.weight, rest.dtype), rest.shape)
-    return (weight * rest).sum() / (weight * prior).sum()
+def _chosen(batch: Batch, rows: Any) -> Batch:
+    return jax.tree.map(lambda column: column[rows], batch)
 
 
-@functools.cache
-def _rule() -> Rule:
-    """Guarded natural steps on q alone, against what it was."""
-    natural = optax.with_extra_args_support(guarded_ngd(1.0))
+def _pieces(batch: Batch) -> list[Any]:
+    begins = range(0, len(batch.x), PIECE)
+    return [_chosen(batch, slice(begin, begin + PIECE)) for begin in begins]
 
-    def step(
-        params: Streamed,
-        state: Any,
-        batch: Any,
-        complete: Constants = NONE,
-        **extra: Any,
-    ) -> Any:
-        model, before = params
-        whole = complete(params).model
-        rows = whole.project(batch.x)
 
-        def loss(q: Any) -> Array:
-            fit = expected_log_probs(whole.likelihood, *marginals(q, rows), batch.y)
-            return q.kl(before).sum() - batch.weight.astype(fit.dtype) @ fit
+def _after(online: Online, piece: Any, is_known: bool = False) -> Online:
+    """The model after one piece, or with a piece that it knows already."""
+    if online.half_life is not None:
+        halves = float(piece.weight.sum() / online.half_life)
+        online = _faded(online, 0.5 ** min(halves, MOST_HALVES))
+    # The rows with the smallest keys are kept: a uniform sample of all so far.
+    fresh = np.random.default_rng([online.seed, online.count])
+    keys = np.append(online.keys, fresh.uniform(size=len(piece.x)))
+    rows, known = piece, 0
+    if online.rows is not None:
+        known = len(online.rows.x)
+        rows = jax.tree.map(lambda a, b: np.concatenate([a, b]), online.rows, piece)
+    stays = np.sort(np.argsort(keys, kind="stable")[: online.memory])
+    capacity = online.memory + len(padded(piece).x)
+    filled = longer(rows, capacity - len(rows.x))
+    is_new, leaves = np.zeros((2, capacity))
+    is_new[known : len(rows.x)], leaves[: len(rows.x)] = 1, 1
+    leaves[stays] = 0
+    weight = online.num_data + float(piece.weight.sum())
+    learned_at = online.learned_at
+    model, old, lost = online.model, online.old, 0.0
+    if is_known:
+        learned_at = weight
+        old, more = remembered(model, old, filled, leaves, is_new)
+    else:
+        model = _placed(online, filled, len(rows.x))
+        if model is not online.model:
+            old, lost = moved(model, old)
+        is_due = weight >= (1 + GROWN) * learned_at
+        steps = STEPS if known == online.count else FEW_STEPS
+        steps, learned_at = (steps, weight) if is_due else (1, learned_at)
+        trained, complete = divided(model)
+        gone = _gone(online, filled)
+        trained, value = learned(complete, trained, old, filled, gone, steps)
+        if not np.isfinite(value):
+            raise FitError("the ELBO of these rows is not finite; nothing was learned")
+        model = complete(trained)
+        old, more = remembered(model, old, filled, leaves, is_new)
+    lost = online.lost * online.num_data + max(float(lost + more), 0.0)
+    return Online(
+        model,
+        weight,
+        lost / weight,
+        online.count + len(piece.x),
+        learned_at,
+        online.unsampled,
+        old,
+        _chosen(rows, stays) if online.memory else None,
+        keys[stays],
+        online.num_inducing,
+        online.memory,
+        online.half_life,
+        online.seed,
+    )
 
-        q: Any = model.posterior
-        value, grad = jax.value_and_grad(loss)(q)
-        seen = {"value": value, "grad": grad, "value_fn": loss}
-        updates, moved_state = natural.update(grad, state, q, **{**extra, **seen})
-        moved = eqx.tree_at(
-            lambda model: model.posterior, model, optax.apply_updates(q, updates)
-        )
-        is_good = all_finite((value, moved))
-        there = (Streamed(moved, before), moved_state)
-        params, state = kept_unless(is_good, there, (params, state))
-        return params, state, value
 
-    return Rule(lambda params: natural.init(params.model.posterior), step)
+def _gone(online: Online, rows: Batch) -> np.ndarray:
+    """How precisely rows that are gone know f, shared out among those that were kept.
+
+    These are a uniform sample since sampling began, and so what the former know is
+    estimated by them.
+    """
+    gone, sample = np.zeros(online.memory), cast(Any, online.rows)
+    if sample is None or not len(sample.x):
+        return gone
+    known, kept = len(sample.x), float(sample.weight.sum())
+    worth, _ = worth_of(online.model, online.old, rows)
+    begin = len(online.model.inducing)
+    each = max(online.num_data - online.unsampled - kept, 0.0) / kept
+    gone[:known] = each * np.asarray(worth)[begin : begin + known]
+    return gone
+
+
+def _faded(online: Online, factor: float) -> Online:
+    """What was learned, when it counts for less."""
+    rows: Any = online.rows
+    if rows is not None:
+        rows = rows._replace(weight=factor * rows.weight)
+    totals = lambda tree: (tree.num_data, tree.learned_at, tree.unsampled)
+    fields = lambda tree: (*totals(tree), tree.old, tree.keys)
+    faded = tuple(factor * number for number in totals(online))
+    # Rows that count less leave sooner.
+    faded += (scaled(online.old, factor), online.keys / factor)
+    online = eqx.tree_at(fields, online, faded)
+    none = lambda node: node is None
+    return eqx.tree_at(lambda tree: tree.rows, online, rows, is_leaf=none)
+
+
+# Where the inducing inputs go
+
+
+def _placed(online: Online, rows: Batch, number: int) -> SparseGP:
+    """The model with inducing inputs that see all rows, and q at the prior.
+
+    They are chosen among the old ones and the rows, those that were kept and new ones,
+    in number as many as help.
+    """
+    model, limit = online.model, online.num_inducing
+    worth, left = worth_of(model, online.old, rows)
+    at_present, before = float(left), len(model.inducing)
+    is_within = before <= limit
+    if is_within and at_present <= ENOUGH * number:
+        return model
+    candidates = jnp.concatenate([model.inducing, jnp.asarray(rows.x)])
+    size = min(before, limit)
+    while True:
+        found = pivoted(model.kernel, candidates, worth, size)
+        losses = np.asarray(worth * jnp.maximum(found.left, 0)) / 2
+        if losses[before:].sum() <= ENOUGH * number or size >= limit:
+            break
+        size = min(2 * size, limit)
+    # Moving costs what was known at the old inputs, and may not pay.
+    if is_within and losses.sum() >= at_present:
+        return model
+    chosen = np.asarray(found.chosen)
+    chosen = chosen[chosen >= 0]
+    if len(chosen) < min(before, size):  # so few explain all: others stay
+        others = np.setdiff1d(np.arange(before), chosen)
+        chosen = np.append(chosen, others[: min(before, size) - len(chosen)])
+    return SparseGP(
+        model.kernel,
+        model.likelihood,
+        candidates[chosen],
+        mean=model.mean,
+        is_whitened=model.is_whitened,
+        log_prior=model.log_prior,
+    )

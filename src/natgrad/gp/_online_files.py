@@ -15,7 +15,7 @@ from natgrad.gp._carried import OldSites, sites_of
 from natgrad.gp._dual import Sites
 from natgrad.gp._files import from_bytes, to_bytes
 from natgrad.gp._fit import check
-from natgrad.gp._learning import Online
+from natgrad.gp._online import Online
 
 
 SCHEMA, VERSION = "natgrad.gp.Online", 1

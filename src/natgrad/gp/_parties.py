@@ -27,6 +27,7 @@ from natgrad.gp._encoding import Source, described
 from natgrad.gp._fit import check
 from natgrad.gp._projection import factorized, jittered, least_jitter
 from natgrad.gp._sparse import Projection, SparseGP, marginals
+from natgrad.gp._update import UNSEEN
 from natgrad.gp.likelihoods._rows import expected_log_probs
 from natgrad.linalg import Sqrt
 from natgrad.linalg._triangular import eye_like, lower_apply, symmetric
@@ -38,9 +39,6 @@ PIECE = 4096
 
 TOLERANCE = 1e-9
 """Nats per row by which the last natural step of a party may lower its loss."""
-
-UNSEEN = 0.5
-"""The part of the prior variance that inducing inputs may leave at a party's rows."""
 
 LEAST = 1e-3
 """The least precision that a site may leave in any direction; the prior has 1."""
