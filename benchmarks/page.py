@@ -598,10 +598,11 @@ def draw_tables(rows: Rows) -> None:
     plt = pyplot()
     names = [name for name in tables.SETS if standing(rows, name)]
     figure, axes = plt.subplots(figsize=(7, 0.36 * len(names) + 1.4))
-    floor = -3.0
+    floor, drawn = -3.0, set()
     for place, name in enumerate(names):
         it = standing(rows, name)
         assert it is not None
+        drawn |= set(it.means)
         own = it.means.get("natgrad", np.nan)
         for method, mean in it.means.items():
             value = mean - own
@@ -617,6 +618,8 @@ def draw_tables(rows: Rows) -> None:
                 alpha=0.9,
             )
     for method in methods_of(rows):
+        if method not in drawn:
+            continue  # on fewer splits than others
         style = {"color": COLOURS[method], "linestyle": "", "markersize": 6}
         axes.plot([], [], MARKERS[method], label=tables.TITLES[method], **style)
     axes.axvline(0, color=COLOURS["natgrad"], linewidth=0.8, zorder=1)
