@@ -197,15 +197,21 @@ def heteroskedastic(ax: Axes, rng: np.random.Generator) -> None:
     labels(ax, "x", "y", "lower left")
 
 
-def gamma(ax: Axes, rng: np.random.Generator) -> None:
-    x = rng.uniform(0, 8, (160, 1))
-    y = rng.gamma(2.0, np.exp(curve(x)) / 2)
-    predictor = fit(x, y, likelihoods.Gamma(1.0), kernels.RBF())
+def positive(
+    ax: Axes, x: np.ndarray, y: np.ndarray, likelihood: likelihoods.AbstractLikelihood
+) -> None:
+    predictor = fit(x, y, likelihood, kernels.RBF())
     at = grid(x)
     bands(ax, at, predictor.quantiles(at, LEVELS))
     dots(ax, x, y)
     ticks(ax, predictor)
     ax.set_ylim(0, None)
+
+
+def gamma(ax: Axes, rng: np.random.Generator) -> None:
+    x = rng.uniform(0, 8, (160, 1))
+    y = rng.gamma(2.0, np.exp(curve(x)) / 2)
+    positive(ax, x, y, likelihoods.Gamma(1.0))
     labels(ax, "time of day", "waiting time", "upper right")
 
 
@@ -300,12 +306,7 @@ def negative_binomial(ax: Axes, rng: np.random.Generator) -> None:
 def weibull(ax: Axes, rng: np.random.Generator) -> None:
     x = rng.uniform(0, 8, (160, 1))
     y = np.exp(curve(x)) * rng.weibull(2.5, len(x))
-    predictor = fit(x, y, likelihoods.Weibull(1.5), kernels.RBF())
-    at = grid(x)
-    bands(ax, at, predictor.quantiles(at, LEVELS))
-    dots(ax, x, y)
-    ticks(ax, predictor)
-    ax.set_ylim(0, None)
+    positive(ax, x, y, likelihoods.Weibull(1.5))
     labels(ax, "x", "time until the event", "upper left")
 
 
@@ -324,7 +325,7 @@ def censored(ax: Axes, rng: np.random.Generator) -> None:
     dots(ax, x[~is_off], y[~is_off])
     dots(ax, x[is_off], shown[is_off], marker="^", color=OTHER, s=16, alpha=0.9)
     ticks(ax, predictor)
-    labels(ax, "x", "y, at most 1.2 on the scale", "lower left")
+    labels(ax, "x", "y, at most 1.2 on the scale", "lower right")
 
 
 def binomial(ax: Axes, rng: np.random.Generator) -> None:
@@ -359,7 +360,7 @@ def zero_inflated(
     dots(ax, x, y)
     ax.set_ylim(-1, 1.3 * y.max())
     ticks(ax, predictor)
-    labels(ax, "time", "events", "upper right")
+    labels(ax, "time", "events", "upper center")
 
 
 def zero_inflated_poisson(ax: Axes, rng: np.random.Generator) -> None:

@@ -123,7 +123,7 @@ def _of_outputs(
 
 
 def _strength(weight: Array) -> Array:
-    """How much the prior counts beside rows of these weights."""
+    """How strong the prior is, given the rows with a weight above 0."""
     rows = (weight > 0).sum().astype(weight.dtype)
     return jnp.maximum(1 - rows / FADED, 0)
 

@@ -44,11 +44,11 @@ class OneOutput:
 
     def log_density(self, X: Any, y: Any) -> np.ndarray:
         """The log density of the target at each row."""
-        return self._regressor.log_density(X, self._beside(y))[:, self._place]
+        return self._regressor.log_density(X, self._in_table(y))[:, self._place]
 
     def cdf(self, X: Any, y: Any) -> np.ndarray:
         """The probability that the target is at most y, at each row."""
-        return self._regressor.cdf(X, self._beside(y))[:, self._place]
+        return self._regressor.cdf(X, self._in_table(y))[:, self._place]
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
         """Joint draws of the target at all rows, of shape (n_rows, n_samples)."""
@@ -58,8 +58,8 @@ class OneOutput:
         """The coefficient of determination, R²."""
         return float(r2_score(y, self.predict(X)))
 
-    def _beside(self, y: Any) -> np.ndarray:
-        """The target in its column, beside outputs that are not known."""
+    def _in_table(self, y: Any) -> np.ndarray:
+        """A table with the target in its column and NaN in all others."""
         y = np.asarray(y, float)
         table = np.full((len(y), self._regressor.model_.likelihood.outputs), np.nan)
         table[:, self._place] = y
