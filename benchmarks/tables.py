@@ -150,7 +150,7 @@ LIKELIHOODS = {
 
 
 def natgrad(
-    data: Any, kind: str, seed: int, _: float, kernel: Any = "matern52"
+    data: Any, kind: str, seed: int, _: float, kernel: Any = "auto"
 ) -> dict[str, Any]:
     """The estimator of the kind, with nothing set but the likelihood."""
     from natgrad import sklearn as estimators

@@ -126,7 +126,7 @@ def test_what_was_not_in_the_training_rows_is_warned_of(used, name, message):
         ("strings", 1, "the target 'sold' holds strings"),
         ("order", 1, "whose order is not known; replace them by numbers"),
         ("no proportion", 1, "between 0 and 1"),
-        ("kernel", 1, "kernel is 'matern'; it should be one of matern12"),
+        ("kernel", 1, "kernel is 'matern'; it should be one of auto, matern12"),
         ("wrong key", 1, "wrong.toml: there is no [model] key 'likelyhood'"),
         ("again", 1, "model has a model already; --force replaces it"),
         ("resume", 1, "model has no checkpoint to continue from: its run has ended"),

@@ -11,8 +11,14 @@ from sklearn.gaussian_process import kernels as sklearn_kernels
 
 from natgrad.data import Batch
 from natgrad.gp import kernels, likelihoods
-from natgrad.sklearn import GPClassifier, GPRegressor, _training as training
-from natgrad.sklearn._targets import CONSTANT, Targets
+from natgrad.sklearn import (
+    GPClassifier,
+    GPRegressor,
+    _gaussian as gaussian,
+    _training as training,
+)
+from natgrad.sklearn._summary import _quality
+from natgrad.sklearn._targets import CONSTANT, Targets, regression
 from natgrad.train._history import History, Record
 from natgrad.train._loop import Fitted
 
@@ -166,3 +172,51 @@ def test_columns_in_one_unit_share_a_scale_and_others_do_not():
     np.testing.assert_allclose(scales, [*shared, CONSTANT], rtol=1e-12)
     each = pixels.std(0) * [1, 2, 3, 4, 5, 6]
     np.testing.assert_allclose(own, np.where(each > 0, each, CONSTANT), rtol=1e-12)
+
+
+def rough(rows, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-2, 2, (rows, 2))
+    y = np.sin(x[:, 1]) + 0.6 * np.sign(np.sin(8 * x[:, 0]))
+    return x, 10 + 5 * (y + 0.05 * rng.standard_normal(rows))
+
+
+def test_more_rows_than_an_exact_fit_takes_get_many_inducing_inputs(monkeypatch):
+    monkeypatch.setattr(gaussian, "POINTS", 400)
+    (x, y), (at, new) = rough(1300), rough(500, seed=1)
+    model = GPRegressor(verbose=0).fit(x, y)
+    assert type(model.model_.likelihood) is likelihoods.Gaussian
+    assert model.n_inducing_ == 400 and model.converged_
+    found = model.log_density(at, new).mean()
+    few = GPRegressor("gaussian", n_inducing=100, verbose=0).fit(x, y)
+    assert found > few.log_density(at, new).mean() + 0.3
+    name, shown = _quality(model)
+    assert name == "log density of held-out rows"
+    np.testing.assert_allclose(float(shown), found, atol=0.5)  # of 130 rows
+    # All rows count, also those that were held out.
+    assert model.n_rows_seen_ == 1300
+    again = GPRegressor(verbose=0).fit(x, y)
+    np.testing.assert_array_equal(again.predict(at), model.predict(at))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"n_inducing": 40},
+        {"batch_size": 64},
+        {"minutes": 0.001},
+        {"likelihood": "student-t"},
+    ],
+)
+def test_many_inducing_inputs_are_for_who_leaves_it_open(options):
+    x, y = rough(1100)
+    model = GPRegressor(verbose=0).set_params(**options)
+    rows = Batch(x, y, np.ones(len(y)))
+    noise = "gaussian" if options.get("likelihood") is None else "student-t"
+    targets = regression(noise, y, np.ones(len(y)), {})
+    assert not gaussian.is_solvable(model, targets, rows)
+    other = GPRegressor(verbose=0)
+    assert gaussian.is_solvable(other, regression("gaussian", y, rows.weight, {}), rows)
+    # A first piece is small, as updates are slow otherwise.
+    told = regression("gaussian", y, rows.weight, {})
+    assert not gaussian.is_solvable(other, told, rows, is_piece=True)

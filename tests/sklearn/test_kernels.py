@@ -8,7 +8,12 @@ from natgrad import gp
 from natgrad.data import Batch
 from natgrad.gp import exact, kernels, likelihoods
 from natgrad.sklearn import GPRegressor, load
-from natgrad.sklearn._kernels import initial_kernels, is_convertible, rescaled
+from natgrad.sklearn._kernels import (
+    initial_kernels,
+    is_convertible,
+    lengthscales,
+    rescaled,
+)
 from natgrad.sklearn._targets import CONSTANT
 
 
@@ -115,3 +120,36 @@ def test_verbose_is_as_in_scikit_learn(capfd):
     assert lines[0, int] == lines[False, bool] == []
     assert 0 < len(lines[True, bool]) < len(lines[2, int])
     assert sum(line.startswith("step ") for line in lines[2, int]) >= 3
+
+
+def test_lengthscales_of_a_sum_are_those_of_its_parts_by_variance():
+    part = lambda lengthscale, variance: kernels.Matern52(lengthscale, variance)
+    same = part([0.5, 2.0], 1.0) + part([0.5, 2.0], 3.0) + part([0.5, 2.0], 0.2)
+    np.testing.assert_allclose(lengthscales(same), [0.5, 2.0], rtol=1e-6)
+    # The slope of a function along an input has variance Σ v/ℓ², up to a factor.
+    mixed = part([0.5, 2.0], 1.0) + part([1.0, 8.0], 4.0)
+    slopes = np.array([1 / 0.5**2 + 4 / 1.0**2, 1 / 2.0**2 + 4 / 8.0**2])
+    np.testing.assert_allclose(lengthscales(mixed), np.sqrt(5 / slopes), rtol=1e-6)
+    own = Cosine(jax.numpy.log(0.4))
+    for other in (kernels.Linear(), kernels.Periodic(), part(1.0, 1.0) + own):
+        assert lengthscales(other) is None
+
+
+def test_auto_tries_a_rough_part_where_rows_can_tell_it(tmp_path):
+    rng = np.random.default_rng(1)
+    x = rng.uniform(-2, 2, (300, 2))
+    rough = 0.6 * np.sign(np.sin(8 * x[:, 0]))
+    y = np.sin(x[:, 1]) + rough + 0.05 * rng.standard_normal(300)
+    model = GPRegressor("gaussian", verbose=0).fit(x, y)
+    smooth = GPRegressor("gaussian", kernel="matern52", verbose=0).fit(x, y)
+    assert isinstance(model.model_.kernel, kernels.Sum)
+    assert isinstance(smooth.model_.kernel, kernels.Matern52)
+    assert model.elbo_ > smooth.elbo_ + 0.05
+    assert "Matern52 + Matern12" in str(model)
+    assert np.argmin(model.lengthscales_) == 0
+    model.save(tmp_path / "model.natgrad")
+    loaded = load(tmp_path / "model.natgrad")
+    assert loaded.kernel == "auto"
+    np.testing.assert_array_equal(loaded.predict(x), model.predict(x))
+    few = GPRegressor("gaussian", verbose=0, max_iter=3).fit(x[:200], y[:200])
+    assert isinstance(few.model_.kernel, kernels.Matern52)

@@ -83,7 +83,7 @@ def cli() -> None:
 @click.option(
     "--kernel",
     metavar="NAME",
-    help=f"Kernel, from rough to smooth: {', '.join(KERNELS)}.  [matern52]",
+    help=f"Kernel: auto, or from rough to smooth {', '.join(KERNELS)}.  [auto]",
 )
 @click.option("--batch-size", metavar="N", help="Rows per step.  [auto]")
 @click.option("--seed", type=int, help="Random seed.  [0]")

@@ -23,7 +23,7 @@ from natgrad.gp.likelihoods import (
 )
 
 
-__all__ = ["FADED", "few", "misfit"]
+__all__ = ["FADED", "few", "misfit", "misfit_of_sample"]
 
 FADED = 128
 """The prior is weaker the more rows there are, and is gone with so many."""
@@ -93,6 +93,20 @@ def misfit(kernel: AbstractKernel, likelihood: Any, batch: Batch) -> Float[Array
     if isinstance(likelihood, LinearCoregionalization):
         total += _of_outputs(likelihood, y.astype(x.dtype), weight)
     return total / 2
+
+
+def misfit_of_sample(
+    _: AbstractKernel, likelihood: Gaussian, batch: Batch
+) -> Float[Array, ""]:
+    """Minus the log prior of the noise alone, for some of many rows.
+
+    A sample may not tell noise from a rough function, and without any noise the rows
+    that are not in it would be impossible.
+    """
+    x, y = jnp.asarray(batch.x), jnp.asarray(batch.y)
+    weight = jnp.ones(len(y)) if batch.weight is None else jnp.asarray(batch.weight)
+    spread = _log_deviation(y.astype(x.dtype), weight.astype(x.dtype))
+    return _of_noise(likelihood, spread) / 2
 
 
 def _of_noise(likelihood: Any, log_spread: Array) -> Array:

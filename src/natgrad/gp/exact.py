@@ -6,7 +6,7 @@ are inducing inputs and q is the exact posterior, the ELBO equals it.
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -20,20 +20,23 @@ from natgrad._normal import LOG_ROOT_TAU
 from natgrad._runtime.compiler import SHORT_RUN
 from natgrad.data._batch import Batch
 from natgrad.data._batches import Arrays
-from natgrad.families.gaussian import Moments
 from natgrad.gp import _few_rows as few_rows
+from natgrad.gp._conjugate import row_sums, solved
 from natgrad.gp._profile import total_weight
-from natgrad.gp._projection import Factor, factor_of, factorized, with_jitter
+from natgrad.gp._projection import (
+    Factor,
+    factor_of,
+    factorized,
+    with_jitter,
+)
 from natgrad.gp._sparse import SparseGP
 from natgrad.gp.kernels import AbstractKernel
 from natgrad.gp.likelihoods import Gaussian
 from natgrad.gp.means import AbstractMean
-from natgrad.linalg import Sqrt
 from natgrad.linalg._triangular import (
     Matrix,
     Vector,
     eye_like,
-    inverse_upper,
     lower_of_product,
     mirrored,
 )
@@ -161,15 +164,7 @@ def posterior(of: Hyperparameters, inducing: Any, batch: Batch) -> SparseGP:
     >>> bool(abs(gap) < 1e-3)
     True
     """
-    prior = SparseGP(of.kernel, of.likelihood, inducing, mean=of.mean)
-    rows = prior.project(jnp.asarray(batch.x))
-    scale = _scale(of, batch)
-    features = rows.features * scale[None]
-    precision = features @ features.T
-    root = inverse_upper(precision + eye_like(precision)).T
-    mean = root @ (root.T @ (features @ (scale * (batch.y - rows.mean))))
-    q = Moments(mean, Sqrt(root))
-    return SparseGP(of.kernel, of.likelihood, inducing, q, of.mean)
+    return solved(of, inducing, row_sums(of, inducing, batch))
 
 
 # Only `fit` calls this: jax refuses compiler options inside another program.
@@ -222,7 +217,19 @@ def fit(
     >>> print(f"{fitted.params.likelihood.variance ** 0.5:.1f}")  # of the noise
     0.1
     """
-    batches, rule = Arrays(batch, len(batch.x)), _rule(has_prior)
+    fitted = learn(initial, batch, few_rows.misfit if has_prior else None, **options)
+    model = _solved(fitted.params, np.asarray(inducing), batch)
+    return Fitted(model, fitted.history)
+
+
+def learn(
+    initial: Sequence[Hyperparameters],
+    batch: Batch,
+    misfit: Callable[..., Array] | None = None,
+    **options: Any,
+) -> Fitted:
+    """As `fit`, without q; `misfit` is minus the log prior of the hyperparameters."""
+    batches, rule = Arrays(batch, len(batch.x)), _rule(misfit)
     steps = options["steps"] = options.get("steps") or STEPS
     short = {"steps": min(LAP, steps), "checkpoint": None, "resume": False}
     if options.get("resume"):
@@ -231,18 +238,13 @@ def fit(
     for each in initial if len(initial) > 1 else ():
         laps.append(run(rule, each, batches, **{**options, **short}))
         if laps[-1].history.reason == "interrupted":
-            return _solved_from(laps[-1], inducing, batch)
+            return laps[-1]
         params = max(laps, key=lambda lap: lap.history[-1].objective).params
-    return _solved_from(run(rule, params, batches, **options), inducing, batch)
-
-
-def _solved_from(fitted: Fitted, inducing: Any, batch: Batch) -> Fitted:
-    model = _solved(fitted.params, np.asarray(inducing), batch)
-    return Fitted(model, fitted.history)
+    return run(rule, params, batches, **options)
 
 
 @functools.cache
-def _rule(has_prior: bool) -> Rule:
+def _rule(misfit: Callable[..., Array] | None) -> Rule:
     """One object, so that it is compiled once."""
 
     def evaluate(
@@ -251,8 +253,8 @@ def _rule(has_prior: bool) -> Rule:
         def loss(params: Any) -> Array:
             whole = complete(params)
             loss = -log_marginal_likelihood(whole, batch)
-            if has_prior:
-                loss += few_rows.misfit(whole.kernel, whole.likelihood, batch)
+            if misfit is not None:
+                loss += misfit(whole.kernel, whole.likelihood, batch)
             return loss
 
         return Evaluated(params, *jax.value_and_grad(loss)(params), kept)

@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from natgrad import gp
-from natgrad._registry import KERNELS
+from natgrad._registry import AUTO, KERNELS
 from natgrad.data._batch import Batch
 from natgrad.data._prepare import Stream
 from natgrad.data._schema import EncodedRows
@@ -56,7 +56,7 @@ class BaseGP(Fitted, BaseEstimator):
         self,
         likelihood: Any = "auto",
         *,
-        kernel: Any = "matern52",
+        kernel: Any = AUTO,
         columns: Any = None,
         n_inducing: Any = "auto",
         max_iter: Any = "auto",
@@ -115,9 +115,13 @@ class BaseGP(Fitted, BaseEstimator):
         sample_weight: Any = None,
         classes: Any = None,
         schema: Any = None,
+        is_piece: bool = False,
         **options: Any,
     ) -> Any:
-        """As `fit`, of rows in memory or on disk; `options` are those of `gp.fit`."""
+        """As `fit`, of rows in memory or on disk; `options` are those of `gp.fit`.
+
+        If the rows are a piece, others follow by `partial_fit`.
+        """
         if isinstance(X, Stream):
             training.train_stream(self, X, classes, **options)
             return self
@@ -131,10 +135,12 @@ class BaseGP(Fitted, BaseEstimator):
             X, y, weight = counted(X, y, weight)
         centre, deviation = centre_and_deviation(X, weight)
         candidates, rows, seed = self._scale(centre, deviation, X, y, weight, told)
-        fitted = training.trained(self, rows, candidates, seed, **options)
+        fitted = training.trained(self, rows, candidates, seed, is_piece, **options)
         share = np.average(~np.isnan(y), axis=0, weights=weight)
         self._keep(fitted, total, time.monotonic() - began, share)
-        doubt = reason_to_doubt(self, fitted.history[-1].objective, rows, weight)
+        last = fitted.history[-1]
+        value = last.objective if last.score is None else last.score
+        doubt = reason_to_doubt(self, value, rows, weight)
         if doubt is not None:
             warnings.warn(doubt, InputWarning, stacklevel=4)
         return self
@@ -198,7 +204,7 @@ class BaseGP(Fitted, BaseEstimator):
     def _learn(self, X: Any, y: Any, sample_weight: Any, classes: Any = None) -> Any:
         is_first = not hasattr(self, "model_")
         if is_first:
-            self._fit(X, y, sample_weight, classes)
+            self._fit(X, y, sample_weight, classes, is_piece=True)
         X, y, weight, told = self._table(X, y, sample_weight)
         y = self._numbers(y)
         if is_first:  # the rows are kept until the next call
@@ -247,10 +253,11 @@ class BaseGP(Fitted, BaseEstimator):
 
     def _check_parameters(self) -> None:
         columns.check(self.columns)
-        if isinstance(self.kernel, str) and self.kernel not in KERNELS:
+        known = (AUTO, *KERNELS)
+        if isinstance(self.kernel, str) and self.kernel not in known:
             raise InputError(
                 f"kernel is {self.kernel!r}; it should be one of "
-                f"{', '.join(map(repr, KERNELS))}, or a kernel itself"
+                f"{', '.join(map(repr, known))}, or a kernel itself"
             )
         for name in ("n_inducing", "max_iter", "batch_size"):
             value = getattr(self, name)

@@ -7,6 +7,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
+from natgrad._registry import AUTO
 from natgrad.errors import InputError
 from natgrad.sklearn._base import BaseGP
 from natgrad.sklearn._double import in_double
@@ -80,11 +81,12 @@ class GPClassifier(_Classifier):
             default="auto"
         "auto" is "bernoulli" for two classes and "softmax" for more. "robust-max"
         allows for labels that are wrong.
-    kernel : {"matern52", "matern32", "matern12", "rbf"} or a kernel, \
-            default="matern52"
-        How smooth the latent functions are. Each input has a lengthscale of its own.
-        Training starts at the parameters of a kernel object. Its lengthscales and
-        periods are in the units of X; its variance is that of a latent function.
+    kernel : {"auto", "matern52", "matern32", "matern12", "rbf"} or a kernel, \
+            default="auto"
+        How smooth the latent functions are; "auto" is "matern52". Each input has a
+        lengthscale of its own. Training starts at the parameters of a kernel object.
+        Its lengthscales and periods are in the units of X; its variance is that of a
+        latent function.
     columns : dict, default=None
         Columns of X that are no inputs, by name or place: {"weight": "w"} is how much a
         row counts, and {"offset": "b"} is added to the first latent function.
@@ -148,11 +150,12 @@ class GPOrdinal(_Classifier):
         The classes in order, the lowest first. Numbers and a pandas column of ordered
         categories have an order of their own. Three or more strings without one raise
         an error.
-    kernel : {"matern52", "matern32", "matern12", "rbf"} or a kernel, \
-            default="matern52"
-        How smooth the latent function is. Each input has a lengthscale of its own.
-        Training starts at the parameters of a kernel object. Its lengthscales and
-        periods are in the units of X; its variance is that of the latent function.
+    kernel : {"auto", "matern52", "matern32", "matern12", "rbf"} or a kernel, \
+            default="auto"
+        How smooth the latent function is; "auto" is "matern52". Each input has a
+        lengthscale of its own. Training starts at the parameters of a kernel object.
+        Its lengthscales and periods are in the units of X; its variance is that of the
+        latent function.
     columns : dict, default=None
         Columns of X that are no inputs, by name or place: {"weight": "w"} is how much a
         row counts, and {"offset": "b"} is added to the first latent function.
@@ -197,7 +200,7 @@ class GPOrdinal(_Classifier):
         likelihood: Any = "auto",
         *,
         categories: Any = None,
-        kernel: Any = "matern52",
+        kernel: Any = AUTO,
         columns: Any = None,
         n_inducing: Any = "auto",
         max_iter: Any = "auto",

@@ -17,7 +17,10 @@ from natgrad.train._loop import CONVERGED
 def reason_to_doubt(
     estimator: Any, elbo: float, rows: Batch, weight: np.ndarray
 ) -> str | None:
-    """Why a fit of real targets may be worse than it says, if there is a reason."""
+    """Why a fit of real targets may be worse than it says, if there is a reason.
+
+    The ELBO is per row; the log density of held-out rows can take its place.
+    """
     noise, (y, columns) = estimator.model_.likelihood, split(rows.y)
     if columns:
         return None

@@ -10,6 +10,7 @@ from natgrad.data._schema import Schema
 from natgrad.gp._files import from_bytes, to_bytes
 from natgrad.sklearn import _export as export, _files as files, _summary as summary
 from natgrad.sklearn._double import in_double
+from natgrad.sklearn._kernels import lengthscales
 from natgrad.sklearn._targets import is_constant
 from natgrad.train._history import History
 
@@ -67,17 +68,17 @@ class Fitted:
     def lengthscales_(self) -> np.ndarray:
         """The lengthscale of each of `schema_.features`, in its own units.
 
-        It is infinite for a constant input, which has no effect.
+        It is infinite for a constant input, which has no effect. If the kernel is a
+        sum, 1/ℓ² is the mean of those of its parts, weighted by their variances.
         """
         check_is_fitted(self)
-        lengthscale = getattr(self.model_.kernel, "lengthscale", None)
-        # That of a periodic kernel is a part of the period.
-        if lengthscale is None or isinstance(self.model_.kernel, gp.kernels.Periodic):
+        lengthscale = lengthscales(self.model_.kernel)
+        if lengthscale is None:
             raise AttributeError(
                 f"{type(self.model_.kernel).__name__} has no lengthscales"
             )
         scale = np.where(is_constant(self.x_scale_), np.inf, self.x_scale_)
-        return np.broadcast_to(np.asarray(lengthscale), scale.shape) * scale
+        return np.broadcast_to(lengthscale, scale.shape) * scale
 
     @property
     def inducing_points_(self) -> np.ndarray:

@@ -6,8 +6,9 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
-from natgrad._registry import KERNELS
+from natgrad._registry import AUTO, KERNELS, MANY
 from natgrad.gp import as_kernel, kernels
+from natgrad.gp.inducing import ROWS_EACH
 from natgrad.sklearn._targets import is_constant
 from natgrad.sklearn._units import widened
 
@@ -21,19 +22,62 @@ POWERS = {
 by. A kernel of the distance alone has its lengthscale."""
 
 
+ROUGH = 0.1
+"""The variance of a rough part at first, if that of the targets is 1."""
+
+
 def initial_kernels(kernel: Any, scale: np.ndarray) -> list[Any]:
     """Where training starts: as in the paper, far smoother, and far rougher.
 
     A kernel object is where it starts by itself, converted to inputs in units of
-    `scale`.
+    `scale`. "auto" is a Matérn-5/2.
     """
     if not isinstance(kernel, str):
         own = widened(as_kernel(kernel))
         converted = rescaled(own, scale)
         return [own if converted is None else converted]
-    make = getattr(kernels, KERNELS[kernel])
+    make = getattr(kernels, KERNELS["matern52" if kernel == AUTO else kernel])
     root = np.full(len(scale), math.sqrt(len(scale)))
     return [make(root, 2.0), make(3 * root, 10.0), make(root / 10, 1.0)]
+
+
+def rough_part(kernel: Any, scale: np.ndarray, rows: int) -> Any:
+    """What "auto" adds to its kernel if there are many inducing inputs, to follow it.
+
+    None for other kernels, and if the rows are too few to tell its lengthscales.
+    """
+    is_auto = isinstance(kernel, str) and kernel == AUTO
+    if not is_auto or rows < max(MANY, ROWS_EACH * len(scale)):
+        return None
+    return kernels.Matern12(np.full(len(scale), math.sqrt(len(scale))), ROUGH)
+
+
+def lengthscales(kernel: Any) -> np.ndarray | None:
+    """The lengthscales of a kernel of the distance, or of a sum of such kernels.
+
+    In a sum, 1/ℓ² is the mean of those of the parts, by variance: how fast the whole
+    function may change. None if the kernel has no lengthscales.
+    """
+    if not isinstance(kernel, kernels.Sum):
+        # That of a periodic kernel is a part of the period.
+        is_none = isinstance(kernel, kernels.Periodic)
+        found = None if is_none else getattr(kernel, "lengthscale", None)
+        return None if found is None else np.asarray(found)
+    parts = summands(kernel)
+    found = [lengthscales(part) for part in parts]
+    if any(each is None for each in found):
+        return None
+    variances = [float(part.variance) for part in parts]
+    squares = [np.asarray(each, float) ** -2.0 for each in found]
+    weighted = sum(v * square for v, square in zip(variances, squares, strict=True))
+    return np.sqrt(sum(variances) / weighted)
+
+
+def summands(kernel: Any) -> list[Any]:
+    """The parts of a sum of kernels, or the kernel itself."""
+    if not isinstance(kernel, kernels.Sum):
+        return [kernel]
+    return summands(kernel.first) + summands(kernel.second)
 
 
 def is_convertible(kernel: Any) -> bool:

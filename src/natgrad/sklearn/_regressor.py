@@ -30,14 +30,17 @@ class GPRegressor(RegressorMixin, BaseGP):
         What the targets are: real numbers with constant noise; with outliers; with
         noise that depends on the inputs; positive; between 0 and 1; or counts. "auto"
         is "gaussian" for fewer than 256 rows. With more, short runs compare the first
-        three and keep the one with the highest ELBO. Training starts at the parameters
+        three and keep the one with the highest ELBO; "gaussian" with many inducing
+        inputs then takes its place if it is better. Training starts at the parameters
         of a likelihood object, which are in the units of y: `StudentT(2.0)` has a noise
         scale of 2. The estimator standardizes y as for the name. A likelihood of your
         own sees y as it is. If y has several columns, a list has one for each, "auto"
         is "gaussian", and "heteroskedastic" is not available.
-    kernel : {"matern52", "matern32", "matern12", "rbf"} or a kernel, \
-            default="matern52"
-        How smooth the function is. Each input has a lengthscale of its own. Training
+    kernel : {"auto", "matern52", "matern32", "matern12", "rbf"} or a kernel, \
+            default="auto"
+        How smooth the function is. "auto" is "matern52". With 256 rows or more and
+        "gaussian" noise, it also tries the sum of a smooth part, "matern52", and a
+        rough part, "matern12". Each input has a lengthscale of its own. Training
         starts at the parameters of a kernel object. Its lengthscales and periods are
         in the units of X; its variance is relative to y as the likelihood sees it,
         which for real noise has variance 1. `Linear` and `Polynomial` see X minus its
@@ -55,7 +58,9 @@ class GPRegressor(RegressorMixin, BaseGP):
         the columns that X has. Without them an exposure is 1, and so are trials.
     n_inducing : int or "auto", default="auto"
         The number of inducing inputs. More follow finer detail and take longer. "auto"
-        doubles them until more no longer help.
+        doubles them until more no longer help, at most to 200. With "gaussian" noise,
+        every row is one up to 1,000 rows, and up to 300,000 rows there are 400 to
+        2,000. A sample of 1,000 rows then determines the hyperparameters.
     max_iter : int or "auto", default="auto"
         The most steps of training. It stops by itself when the ELBO no longer rises,
         usually far earlier. "auto" takes a minute or two on a laptop, and 5,000 steps
@@ -82,7 +87,8 @@ class GPRegressor(RegressorMixin, BaseGP):
         The records of training.
     elbo_ : float
         The ELBO per row, in the units of the targets. With fewer than 128 rows it
-        includes the log prior of the hyperparameters.
+        includes the log prior of the hyperparameters. If natgrad learned these from a
+        sample, it is the log marginal likelihood of the sample.
     schema_ : natgrad.data._schema.Schema
         What natgrad did with each column; `schema_.features` names what the model sees.
     n_inducing_, n_iter_, fit_seconds_ : int, int, float

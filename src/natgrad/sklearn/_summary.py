@@ -8,6 +8,7 @@ import numpy as np
 from natgrad._printable import printable
 from natgrad.sklearn._columns import uncensored
 from natgrad.sklearn._inputs import names_of, schema_of
+from natgrad.sklearn._kernels import summands
 from natgrad.sklearn._targets import is_constant
 from natgrad.train._loop import CONVERGED
 
@@ -25,11 +26,12 @@ def rows(estimator: Any) -> list[tuple[str, str]]:
     noise = uncensored(model.likelihood)
     is_censored = noise is not model.likelihood
     likelihood = type(noise).__name__ + (", censored" if is_censored else "")
+    kernel = " + ".join(type(part).__name__ for part in summands(model.kernel))
     told = (estimator.columns or {}).items()
     table = [
         ("likelihood", likelihood),
         *((f"  {name} of the target", f"column {column}") for name, column in told),
-        ("kernel", type(model.kernel).__name__),
+        ("kernel", kernel),
         *_lengthscales(estimator),
         *_noise(estimator),
     ]
@@ -39,11 +41,20 @@ def rows(estimator: Any) -> list[tuple[str, str]]:
     table += [
         ("rows", f"{estimator.n_rows_seen_:,g}"),
         ("inducing inputs", f"{estimator.n_inducing_}"),
-        ("ELBO per row", f"{estimator.elbo_:.4f}"),
+        _quality(estimator),
         ("steps, seconds", f"{estimator.n_iter_}, {estimator.fit_seconds_:.1f}"),
         ("converged", _convergence(estimator)),
     ]
     return [(printable(name), printable(value)) for name, value in table]
+
+
+def _quality(estimator: Any) -> tuple[str, str]:
+    """The ELBO, or what held-out rows say if there were some."""
+    score = estimator.history_[-1].score
+    if score is None:
+        return "ELBO per row", f"{estimator.elbo_:.4f}"
+    log_density = score - float(np.sum(np.log(estimator.y_scale_)))
+    return "log density of held-out rows", f"{log_density:.4f}"
 
 
 def _convergence(estimator: Any) -> str:

@@ -2,8 +2,9 @@
 
 Candidates race on all rows, or on some if there are many: each takes a few evaluations
 of its profile, and the one with the highest expected ELBO is trained further. All
-have the same number of inducing inputs. Gaussian noise may come back with every row as
-one, if the evidence is then the highest of all.
+have the same number of inducing inputs. Gaussian noise may come back with far more of
+them, if its ELBO is then the highest of all: its best q is one natural step away, so
+the hyperparameters can be learned from a sample by the evidence, and q from all rows.
 """
 
 import functools
@@ -23,14 +24,12 @@ from natgrad.data._batch import Batch
 from natgrad.data._batches import Arrays, Sample, padded
 from natgrad.data._prepare import Stream
 from natgrad.errors import InputWarning
-from natgrad.gp import exact, kernels
 from natgrad.gp._fit import BATCH, default_rule, fits_at_once
 from natgrad.gp._profile import carried_over, profile_rule, whole_rule
 from natgrad.gp._sizes import choose_num_inducing, moved
 from natgrad.gp._sparse import work
 from natgrad.gp.inducing import MOST, ROWS_EACH
-from natgrad.gp.likelihoods import Gaussian
-from natgrad.gp.means import Zero
+from natgrad.sklearn._gaussian import Solvable, is_solvable, taken
 from natgrad.sklearn._kernels import initial_kernels
 from natgrad.sklearn._outputs import initial_kernel
 from natgrad.sklearn._targets import ROUNDED, Targets
@@ -62,26 +61,36 @@ PART = 5
 
 
 def trained(
-    estimator: Any, rows: Batch, candidates: list[Targets], seed: int, **options: Any
+    estimator: Any,
+    rows: Batch,
+    candidates: list[Targets],
+    seed: int,
+    is_piece: bool = False,
+    **options: Any,
 ) -> Fitted:
-    """The best model found within the limits that the estimator sets."""
-    began = time.monotonic()
-    is_small = is_exact(estimator, candidates[0], len(rows.x))
-    is_small &= not isinstance(rows.y, dict)
-    if is_small and len(candidates) == 1:
-        starts = initial_kernels(estimator.kernel, estimator.x_scale_)
-        return _exact(estimator, rows, candidates[0], starts, options)
-    runs, ended = _race(estimator, rows, candidates, seed, len(rows.x))
+    """The best model found within the limits that the estimator sets.
+
+    If the rows are a piece of what comes, it has few inducing inputs and a smooth
+    kernel: many would make every update slow, and few cannot follow a rough one.
+    """
+    began, total = time.monotonic(), len(rows.x)
+    gaussian = None
+    if is_solvable(estimator, candidates[0], rows, is_piece):
+        shown = {"steps": _steps(estimator), "minutes": estimator.minutes}
+        shown |= {"log": options.get("log"), **_shown(estimator)}
+        gaussian = Solvable(estimator, rows, candidates[0], seed, is_piece, shown)
+        if len(candidates) == 1:
+            return gaussian.fitted(is_thorough=True)
+    raced = rows if gaussian is None else gaussian.rows
+    runs, ended = _race(estimator, raced, candidates, seed, total)
     if ended is not None:
         return ended
-    model = runs[-1].params
-    if is_small:
-        # Gaussian noise may still win once every row is an inducing input. It starts
-        # from the default: the noise that the race has learned is too high.
-        start = initial_kernels(estimator.kernel, estimator.x_scale_)[:1]
-        found = _exact(estimator, rows, candidates[0], start, options)
-        if found.history[-1].objective >= runs[-1].history[-1].objective:
+    if gaussian is not None:
+        found = gaussian.fitted()
+        is_over = found.history.reason == "interrupted"
+        if is_over or gaussian.is_better(found, runs[-1]):
             return found
+    model = runs[-1].params
     model = _grown(estimator, model, rows, seed, len(rows.x))
     minutes = minutes_left(estimator, began)
     return train(estimator, model, rows, seed, minutes=minutes, **options)
@@ -176,35 +185,6 @@ def train(
     return gp.fit(model, batches, rule=default_rule(None, fraction), **options)
 
 
-def is_exact(estimator: Any, targets: Targets, rows: int) -> bool:
-    """Whether all rows can be inducing inputs, and the bound is the evidence."""
-    is_small = estimator.n_inducing == "auto" and rows <= exact.MOST_ROWS
-    is_single = not isinstance(estimator.kernel, kernels.Separate)
-    return is_small and is_single and type(targets.likelihood) is Gaussian
-
-
-def _exact(
-    estimator: Any,
-    rows: Batch,
-    targets: Targets,
-    starts: list[Any],
-    options: dict[str, Any],
-) -> Fitted:
-    # Over within seconds, and so without checkpoints.
-    mean = targets.mean or Zero()
-    begun = [exact.Hyperparameters(start, targets.likelihood, mean) for start in starts]
-    return exact.fit(
-        begun,
-        exact.inducing_inputs(rows.x),
-        padded(rows),
-        steps=_steps(estimator),
-        minutes=estimator.minutes,
-        log=options.get("log"),
-        has_prior=True,
-        **_shown(estimator),
-    )
-
-
 def _grown(
     estimator: Any, model: gp.SparseGP, rows: Batch, seed: int, total: int
 ) -> gp.SparseGP:
@@ -230,7 +210,7 @@ def _grown(
 def _raced(rows: Batch, seed: int) -> Batch:
     """The rows on which candidates race."""
     chosen = np.sort(np.random.default_rng(seed).permutation(len(rows.x))[:RACED])
-    return padded(jax.tree.map(lambda column: column[chosen], rows))
+    return padded(taken(rows, chosen))
 
 
 def _race(
@@ -286,14 +266,17 @@ def _race(
         if b"interrupted" in reasons:
             left[place].history.reason = "interrupted"
             return left, left[place]
-    excess = 1 / min(RACED, len(rows.x)) - 1 / total
+    return sorted(left, key=lambda each: _on_all_rows(each, len(rows.x), total)), None
 
-    def on_all_rows(each: Fitted) -> float:
-        # The KL term of the ELBO is shared by all rows, not only by those that raced.
-        shared = excess * float(_prior_kl(each.params)) if excess else 0.0
-        return each.history[-1].objective + shared
 
-    return sorted(left, key=on_all_rows), None
+def _on_all_rows(raced: Fitted, rows: int, total: int) -> float:
+    """The ELBO per row that is expected of all rows.
+
+    Its KL term is shared by all of them, not only by those that raced.
+    """
+    excess = 1 / min(RACED, rows) - 1 / total
+    shared = excess * float(_prior_kl(raced.params)) if excess else 0.0
+    return raced.history[-1].objective + shared
 
 
 def _shown(estimator: Any, title: str = "") -> dict[str, Any]:

@@ -1,0 +1,83 @@
+"""The best q under Gaussian noise, in closed form, from sums over the rows.
+
+The sums do not depend on the noise. So it can change without another pass, and the sums
+of some rows can be added to those of others.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+from natgrad.data._batch import Batch
+from natgrad.families.gaussian import Moments
+from natgrad.gp._projection import inverse_factor
+from natgrad.gp._sparse import SparseGP
+from natgrad.linalg import Sqrt
+from natgrad.linalg._triangular import eye_like, inverse_upper, lower_apply
+
+
+BLOCK = 2048
+"""How many rows are projected at a time, to bound the memory."""
+
+
+class RowSums(NamedTuple):
+    """Sums over rows by weight w, of features a = L⁻¹ k(Z, x) and residuals r = y − m.
+
+    `gram` is Σ w a aᵀ, and `moment` is Σ w a r.
+    """
+
+    gram: Float[Array, "M M"]
+    moment: Float[Array, " M"]
+
+
+def features_of(of: Any, inducing: Any, x: Array) -> tuple[Array, Array]:
+    """The features of some rows, and the rest of their prior variance."""
+    z = jnp.asarray(inducing)
+    return _features(of, z, inverse_factor(of.kernel(z, z)), x)
+
+
+def _features(of: Any, z: Array, inverse: Array, x: Array) -> tuple[Array, Array]:
+    features = lower_apply(inverse, of.kernel(z, x))
+    return features, jnp.maximum(of.kernel.diag(x) - (features**2).sum(0), 0)
+
+
+def row_sums(of: Any, inducing: Any, batch: Batch) -> RowSums:
+    """The sums over a batch; `of` has a kernel and a mean."""
+    z = jnp.asarray(inducing)
+    inverse = inverse_factor(of.kernel(z, z))
+
+    def add(sums: RowSums, rows: Any) -> tuple[RowSums, None]:
+        x, y, weight = rows
+        scale = jnp.sqrt(weight)
+        weighted = _features(of, z, inverse, x)[0] * scale[None]
+        residual = (y - of.mean(x)) * scale
+        found = RowSums(weighted @ weighted.T, weighted @ residual)
+        return jax.tree.map(jnp.add, sums, found), None
+
+    count = jnp.ones(len(batch.x)) if batch.weight is None else batch.weight
+    size = min(len(batch.x), BLOCK)
+    columns = (_blocks(each, size, z.dtype) for each in (batch.x, batch.y, count))
+    empty = RowSums(jnp.zeros_like(inverse), jnp.zeros_like(inverse[0]))
+    return lax.scan(add, empty, tuple(columns))[0]
+
+
+def _blocks(column: Any, size: int, dtype: Any) -> Array:
+    """Rows in blocks; the last is filled with zeros, which a weight of 0 leaves out."""
+    column = jnp.asarray(column, dtype)
+    fill = [(0, -len(column) % size)] + [(0, 0)] * (column.ndim - 1)
+    return jnp.pad(column, fill).reshape(-1, size, *column.shape[1:])
+
+
+def solved(of: Any, inducing: Any, sums: RowSums) -> SparseGP:
+    """The model with the best q; `of` is a kernel, Gaussian noise and a mean.
+
+    In whitened coordinates the precision of q is I + Σ w a aᵀ / σ².
+    """
+    variance = of.likelihood.variance
+    precision = sums.gram / variance
+    root = inverse_upper(precision + eye_like(precision)).T
+    q = Moments(root @ (root.T @ sums.moment) / variance, Sqrt(root))
+    return SparseGP(of.kernel, of.likelihood, inducing, q, of.mean)

@@ -1,0 +1,142 @@
+"""Gaussian noise with many inducing inputs: every row of a small table, or thousands.
+
+The best q is then one natural step away. The evidence learns the hyperparameters, from
+all rows or from a sample.
+"""
+
+import math
+from typing import Any
+
+import jax
+import numpy as np
+
+from natgrad import gp
+from natgrad.data._batch import Batch
+from natgrad.data._batches import padded
+from natgrad.gp import _sampled as sampled, exact, kernels
+from natgrad.gp._few_rows import misfit, misfit_of_sample
+from natgrad.gp.inducing import MOST, ROWS_EACH
+from natgrad.gp.likelihoods import Gaussian
+from natgrad.gp.means import Zero
+from natgrad.sklearn._kernels import initial_kernels, rough_part
+from natgrad.sklearn._targets import Targets
+from natgrad.train._loop import Fitted
+
+
+SOLVED, POINTS = 5e10, 2000
+"""Limits on the multiplications that find q, which take half a minute, and on the
+inducing inputs."""
+
+HELD_OUT = 1000
+"""The most rows that tell which of two models is better."""
+
+
+def is_solvable(
+    estimator: Any, targets: Targets, rows: Batch, is_piece: bool = False
+) -> bool:
+    """Whether the evidence can be computed, of all rows or of a sample of them."""
+    is_free = estimator.n_inducing == "auto" and not isinstance(rows.y, dict)
+    is_free &= not isinstance(estimator.kernel, kernels.Separate)
+    if not is_free or type(targets.likelihood) is not Gaussian:
+        return False
+    total, width = rows.x.shape
+    if total <= exact.MOST_ROWS:
+        return True
+    # A sample cannot tell so many lengthscales, or there is time for few inducing
+    # inputs only.
+    is_narrow = ROWS_EACH * width <= exact.MOST_ROWS
+    is_short = num_solved(estimator, total) >= 2 * MOST
+    is_free = not is_piece and estimator.batch_size == "auto"
+    return is_free and is_narrow and is_short
+
+
+def num_solved(estimator: Any, rows: int) -> int:
+    """How many inducing inputs there is time for, if q is found at once."""
+    minutes = estimator.minutes or 1.0
+    return min(POINTS, int(math.sqrt(SOLVED * min(minutes, 1.0) / rows)))
+
+
+class Solvable:
+    """A table for which the evidence can be computed.
+
+    `rows` are those that others may learn from: all, or all but some that tell which
+    model is better.
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        rows: Batch,
+        targets: Targets,
+        seed: int,
+        is_piece: bool,
+        options: dict[str, Any],
+    ):
+        total = len(rows.x)
+        scale, mean = estimator.x_scale_, targets.mean or Zero()
+        self.starts = [
+            exact.Hyperparameters(start, targets.likelihood, mean)
+            for start in initial_kernels(estimator.kernel, scale)
+        ]
+        rough = None if is_piece else rough_part(estimator.kernel, scale, total)
+        self.rough = rough
+        self.rows, self.held_out, self.options = rows, None, options
+        if total > exact.MOST_ROWS:
+            order = np.random.default_rng(seed).permutation(total)
+            size = min(total // 10, HELD_OUT)
+            self.rows = taken(rows, order[size:])
+            self.held_out = taken(rows, order[:size])
+            self.num_inducing = num_solved(estimator, total)
+
+    def fitted(self, is_thorough: bool = False) -> Fitted:
+        """The model; it is there within a minute, and so without checkpoints.
+
+        It does not start from what others have learned: their noise is too high.
+        """
+        starts = self.starts if is_thorough else self.starts[:1]
+        rows, is_all = self.rows, self.held_out is None
+        sample = padded(taken(rows, slice(exact.MOST_ROWS)))
+        if self.rough is None:
+            return self._fitted(starts, sample, self.options)
+        # The smooth part comes first: both at once often end with much of neither.
+        lap = {**self.options, "steps": min(exact.LAP, self.options["steps"])}
+        prior = misfit if is_all else misfit_of_sample
+        begun = exact.learn(starts, sample, prior, **lap)
+        is_over = begun.history.reason == "interrupted"
+        of = begun.params
+        both = of._replace(kernel=of.kernel + self.rough)
+        options = {**lap, "steps": 1} if is_over else self.options
+        found = self._fitted([both], sample, options)
+        if is_over:
+            found.history.reason = "interrupted"
+        return found
+
+    def _fitted(
+        self, starts: list[Any], sample: Batch, options: dict[str, Any]
+    ) -> Fitted:
+        rows = self.rows
+        if self.held_out is None:
+            z = exact.inducing_inputs(rows.x)
+            return exact.fit(starts, z, sample, has_prior=True, **options)
+        first = rows.x[: 2 * POINTS]  # some may be equal
+        distinct = first[np.sort(np.unique(first, axis=0, return_index=True)[1])]
+        z = distinct[: self.num_inducing]
+        if len(z) < self.num_inducing:
+            z = exact.inducing_inputs(z)
+        parts = (sample, padded(rows), padded(self.held_out))
+        return sampled.fit(starts, z, *parts, **options)
+
+    def is_better(self, found: Fitted, other: Fitted) -> bool:
+        """Whether what was found has the higher evidence, or predicts better."""
+        mine, value = found.history[-1], other.history[-1].objective
+        if self.held_out is None:
+            return mine.objective >= value
+        rows = self.held_out
+        densities = gp.predictor(other.params).log_density(rows.x, rows.y)
+        value = float(np.average(densities, weights=rows.weight))
+        return (mine.score or 0.0) >= value
+
+
+def taken(rows: Batch, chosen: Any) -> Batch:
+    """Some of the rows."""
+    return jax.tree.map(lambda column: column[chosen], rows)

@@ -1,0 +1,130 @@
+"""Hyperparameters from a sample of the rows, and q from all of them in one pass."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from natgrad import gp, mirror_descent
+from natgrad.data._batch import Batch
+from natgrad.gp import (
+    _conjugate as conjugate,
+    _sampled as sampled,
+    exact,
+    kernels,
+    likelihoods,
+    means,
+)
+from natgrad.gp._fit import fixed_hyperparameters
+
+
+def hyperparameters(noise=0.05):
+    smooth = kernels.Matern52(np.array([0.7, 1.5]), 1.3)
+    rough = kernels.Matern12(np.array([0.3, 0.8]), 0.2)
+    likelihood = likelihoods.Gaussian(noise)
+    return exact.Hyperparameters(smooth + rough, likelihood, means.Constant(0.3))
+
+
+def table(rows, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-2, 2, (rows, 2))
+    steps = 0.5 * np.sign(np.sin(9 * x[:, 0]))
+    y = np.sin(2 * x[:, 0]) + 0.5 * x[:, 1] + steps + 0.1 * rng.standard_normal(rows)
+    return Batch(x, y, rng.uniform(0.5, 2.0, rows))
+
+
+def part(batch, some):
+    return jax.tree.map(lambda column: column[some], batch)
+
+
+def is_same(found, expected, tolerance=1e-6):
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=1e-8)
+
+
+@pytest.mark.parametrize("block", [7, 64, 2048])
+def test_blocks_of_any_size_end_where_one_natural_step_of_size_one_does(
+    block, monkeypatch
+):
+    monkeypatch.setattr(conjugate, "BLOCK", block)
+    batch, of = table(150), hyperparameters()
+    z = batch.x[:20]
+    model = conjugate.solved(of, z, conjugate.row_sums(of, z, batch))
+    prior = gp.SparseGP(of.kernel, of.likelihood, z, mean=of.mean)
+    rule = fixed_hyperparameters(mirror_descent(1.0), float(batch.weight.sum()))
+    options = {"batch_size": 150, "rule": rule, "steps": 1, "progress": False}
+    stepped = gp.fit(prior, batch, **options).params
+    at = jnp.asarray(table(9, seed=1).x)
+    is_same(model.marginals(at), stepped.marginals(at))
+
+
+def test_sums_of_parts_add_up_and_a_weight_counts_rows():
+    batch, of = table(90), hyperparameters()
+    z = batch.x[:15]
+    of_all = conjugate.row_sums(of, z, batch)
+    parts = [
+        conjugate.row_sums(of, z, part(batch, some))
+        for some in (slice(40), slice(40, None))
+    ]
+    is_same(map(jnp.add, *parts), of_all, 1e-10)
+    twice = conjugate.row_sums(of, z, batch._replace(weight=np.full(90, 2.0)))
+    both = Batch(np.tile(batch.x, (2, 1)), np.tile(batch.y, 2))
+    is_same(twice, conjugate.row_sums(of, z, both), 1e-10)
+
+
+def test_the_score_is_the_log_density_that_the_model_predicts():
+    batch, other, of = table(150), table(40, seed=1), hyperparameters()
+    z = batch.x[:30]
+    sums = conjugate.row_sums(of, z, batch)
+    model = conjugate.solved(of, z, sums)
+    seen = sampled._seen(of, z, other)
+    density = gp.predictor(model).log_density(other.x, other.y)
+    expected = np.average(density, weights=other.weight)
+    found = sampled._score(sums, *seen, of.likelihood.variance)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("start", [1e-3, 0.1, 0.4, 5.0])
+def test_the_noise_that_predicts_best_is_found(start):
+    score = lambda noise: float(-(np.log(noise / 0.3) ** 2))
+    noise, best = sampled._best(score, start)
+    assert abs(np.log2(noise / 0.3)) <= 0.5 and best == score(noise)
+
+
+def test_a_score_that_is_not_finite_is_left():
+    score = lambda noise: float(-noise) if noise > 0.2 else float("nan")
+    noise, best = sampled._best(score, 0.1)
+    assert 0.2 < noise < 0.41 and best == -noise
+
+
+def test_a_sample_learns_and_all_rows_count():
+    rows, held_out, new = table(600), table(100, seed=1), table(400, seed=2)
+    sample = part(rows, slice(200))
+    z, of = rows.x[:300], hyperparameters()
+    options = {"steps": 40, "progress": False}
+    fitted = sampled.fit([of], z, sample, rows, held_out, **options)
+    alone = exact.fit([of], sample.x, sample, **options)
+    density = lambda model: gp.predictor(model).log_density(new.x, new.y).mean()
+    assert density(fitted.params) > density(alone.params) + 0.1
+    last, before = fitted.history.records[-1], fitted.history.records[-2]
+    assert last.step == before.step + 1 and last.objective == before.objective
+    np.testing.assert_allclose(last.score, density(fitted.params), atol=0.15)
+
+
+def test_a_sample_without_noise_ends_with_some():
+    """Rows that are not in it contradict it, and must not be impossible."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, (500, 2))
+    x = np.concatenate([x, x])  # each row of the sample comes back with another target
+    rows = Batch(x, np.sin(x[:, 0]) + 0.3 * rng.standard_normal(1000))
+    sample = part(rows, slice(80))
+    rough = kernels.Matern12(np.array([0.05, 0.05]), 0.5)
+    of = exact.Hyperparameters(
+        kernels.Matern52(np.array([1.0, 1.0]), 1.0) + rough,
+        likelihoods.Gaussian(1e-3),
+        means.Zero(),
+    )
+    held_out = part(rows, slice(900, None))
+    rest = part(rows, slice(900))
+    fitted = sampled.fit([of], x[:200], sample, rest, held_out, progress=False)
+    assert fitted.history.records[-1].score > -1.0
