@@ -84,11 +84,36 @@ def test_the_score_is_the_log_density_that_the_model_predicts():
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+def test_inducing_inputs_may_be_whole_numbers_and_kernels_singular_at_zero():
+    batch, of = table(70), hyperparameters()
+    whole = np.array([[0, 0], [1, 0], [0, 1], [-1, -1]])
+    sums = [conjugate.row_sums(of, z, batch) for z in (whole, whole.astype(float))]
+    is_same(*sums)
+
+    class Direction(kernels.AbstractKernel):
+        def __call__(self, x, z):
+            unit = lambda rows: rows / jnp.linalg.norm(rows, axis=1, keepdims=True)
+            return jnp.exp(unit(x) @ unit(z).T)
+
+    other = of._replace(kernel=Direction())
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(conjugate, "BLOCK", 64)
+        found = conjugate.row_sums(other, batch.x[:5], batch)
+    is_same(found, conjugate.row_sums(other, batch.x[:5], batch), 1e-8)
+
+
 @pytest.mark.parametrize("start", [1e-3, 0.1, 0.4, 5.0])
 def test_the_noise_that_predicts_best_is_found(start):
     score = lambda noise: float(-(np.log(noise / 0.3) ** 2))
     noise, best = sampled._best(score, start)
     assert abs(np.log2(noise / 0.3)) <= 0.5 and best == score(noise)
+
+
+def test_it_stops_with_the_best_it_has_seen():
+    seen = []
+    score = lambda noise: seen.append(noise) or float(noise)
+    noise, best = sampled._best(score, 1e-5)
+    assert noise == best == max(seen) and len(seen) <= sampled.TRIED + 1
 
 
 def test_a_score_that_is_not_finite_is_left():
@@ -107,7 +132,14 @@ def test_a_sample_learns_and_all_rows_count():
     density = lambda model: gp.predictor(model).log_density(new.x, new.y).mean()
     assert density(fitted.params) > density(alone.params) + 0.1
     last, before = fitted.history.records[-1], fitted.history.records[-2]
-    assert last.step == before.step + 1 and last.objective == before.objective
+    assert last.step == before.step and last.objective == before.objective
+    # q is that of all rows, also of those that were held out.
+    found = fitted.params
+    learned = exact.Hyperparameters(found.kernel, found.likelihood, found.mean)
+    both = jax.tree.map(lambda *parts: np.concatenate(parts), rows, held_out)
+    whole = exact.posterior(learned, z, both)
+    at = jnp.asarray(new.x)
+    is_same(found.marginals(at), whole.marginals(at))
     np.testing.assert_allclose(last.score, density(fitted.params), atol=0.15)
 
 

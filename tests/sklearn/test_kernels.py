@@ -131,6 +131,7 @@ def test_lengthscales_of_a_sum_are_those_of_its_parts_by_variance():
     slopes = np.array([1 / 0.5**2 + 4 / 1.0**2, 1 / 2.0**2 + 4 / 8.0**2])
     np.testing.assert_allclose(lengthscales(mixed), np.sqrt(5 / slopes), rtol=1e-6)
     own = Cosine(jax.numpy.log(0.4))
+    object.__setattr__(own, "lengthscale", 0.4)  # and no variance
     for other in (kernels.Linear(), kernels.Periodic(), part(1.0, 1.0) + own):
         assert lengthscales(other) is None
 

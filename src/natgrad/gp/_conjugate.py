@@ -35,7 +35,7 @@ class RowSums(NamedTuple):
 
 def features_of(of: Any, inducing: Any, x: Array) -> tuple[Array, Array]:
     """The features of some rows, and the rest of their prior variance."""
-    z = jnp.asarray(inducing)
+    z = _inducing(of, inducing)
     return _features(of, z, inverse_factor(of.kernel(z, z)), x)
 
 
@@ -45,8 +45,8 @@ def _features(of: Any, z: Array, inverse: Array, x: Array) -> tuple[Array, Array
 
 
 def row_sums(of: Any, inducing: Any, batch: Batch) -> RowSums:
-    """The sums over a batch; `of` has a kernel and a mean."""
-    z = jnp.asarray(inducing)
+    """The sums over a batch; `of` is a kernel, a likelihood and a mean."""
+    z = _inducing(of, inducing)
     inverse = inverse_factor(of.kernel(z, z))
 
     def add(sums: RowSums, rows: Any) -> tuple[RowSums, None]:
@@ -59,16 +59,22 @@ def row_sums(of: Any, inducing: Any, batch: Batch) -> RowSums:
 
     count = jnp.ones(len(batch.x)) if batch.weight is None else batch.weight
     size = min(len(batch.x), BLOCK)
-    columns = (_blocks(each, size, z.dtype) for each in (batch.x, batch.y, count))
+    columns = [_blocks(each, size, z.dtype) for each in (batch.x, batch.y)]
+    columns.append(_blocks(count, size, z.dtype, "constant"))
     empty = RowSums(jnp.zeros_like(inverse), jnp.zeros_like(inverse[0]))
     return lax.scan(add, empty, tuple(columns))[0]
 
 
-def _blocks(column: Any, size: int, dtype: Any) -> Array:
-    """Rows in blocks; the last is filled with zeros, which a weight of 0 leaves out."""
+def _inducing(of: Any, inducing: Any) -> Array:
+    """The inducing inputs as a model has them, in floating point."""
+    return SparseGP(of.kernel, of.likelihood, inducing, mean=of.mean).inducing
+
+
+def _blocks(column: Any, size: int, dtype: Any, mode: str = "edge") -> Array:
+    """Rows in blocks; the last is filled with its last row, or with zeros."""
     column = jnp.asarray(column, dtype)
     fill = [(0, -len(column) % size)] + [(0, 0)] * (column.ndim - 1)
-    return jnp.pad(column, fill).reshape(-1, size, *column.shape[1:])
+    return jnp.pad(column, fill, mode=mode).reshape(-1, size, *column.shape[1:])
 
 
 def solved(of: Any, inducing: Any, sums: RowSums) -> SparseGP:

@@ -27,7 +27,7 @@ from natgrad.train._loop import Fitted
 
 
 TRIED, FLAT = 12, 1e-3
-"""How many noises are tried, at most, and what a gain is, in nats per row."""
+"""After so many noises no more are tried; and the least gain, in nats per row."""
 
 
 def fit(
@@ -49,14 +49,14 @@ def fit(
     began, history, of = time.monotonic(), fitted.history, fitted.params
     inducing = np.asarray(inducing)
     sums, seen = _sums(of, inducing, rest), _seen(of, inducing, held_out)
-    score = lambda noise: float(_score(sums, *seen, noise**2))
+    score = lambda noise: float(_score(sums, *seen, jnp.asarray(noise**2)))
     noise, best = _best(score, math.sqrt(float(of.likelihood.variance)))
     of = of._replace(likelihood=type(of.likelihood)(noise**2))
     sums = RowSums(*map(jnp.add, sums, _sums(of, inducing, held_out)))
     model = _solved(of, inducing, sums)
     seconds = history[-1].seconds + time.monotonic() - began
     last = history[-1]
-    history.add(Record(last.step + 1, seconds, last.objective, score=best))
+    history.add(Record(last.step, seconds, last.objective, score=best))
     return Fitted(model, history)
 
 
@@ -76,21 +76,15 @@ def _best(score: Callable[[float], float], start: float) -> tuple[float, float]:
     place, width = 0.0, 1.0
     while at(place) == -math.inf and len(known) < TRIED:
         place += 1.0
-    while width >= 0.5:
+    while width >= 0.5 and len(known) < TRIED:
         better = max((place, place + width, place - width), key=at)
-        is_better = at(better) > at(place) + FLAT and len(known) < TRIED
+        is_better = at(better) > at(place) + FLAT
         place, width = (better, width) if is_better else (place, width / 2)
-    return start * 2.0**place, at(place)
+    place = max(known, key=known.__getitem__)
+    return start * 2.0**place, known[place]
 
 
-# Only `fit` calls these: jax refuses compiler options inside another program.
-_jit: Any = eqx.filter_jit  # its type knows of no options of jax.jit
-_sums = _jit(row_sums, compiler_options=SHORT_RUN)
-_solved = _jit(solved, compiler_options=SHORT_RUN)
-
-
-@eqx.filter_jit
-def _seen(of: Any, inducing: Any, batch: Batch) -> tuple[Any, Any, Any, Any]:
+def _rows_seen(of: Any, inducing: Any, batch: Batch) -> tuple[Any, Any, Any, Any]:
     """What the score needs of rows: features, rest, residuals and weights."""
     x = jnp.asarray(batch.x)
     features, rest = features_of(of, inducing, x)
@@ -98,8 +92,7 @@ def _seen(of: Any, inducing: Any, batch: Batch) -> tuple[Any, Any, Any, Any]:
     return features, rest, batch.y - of.mean(x), weight
 
 
-@eqx.filter_jit
-def _score(
+def _density(
     sums: RowSums, features: Any, rest: Any, residual: Any, weight: Any, variance: Any
 ) -> Any:
     """The mean log density of rows at a variance of the noise."""
@@ -110,3 +103,11 @@ def _score(
     total = variance + rest + (spread**2).sum(0)
     density = -LOG_ROOT_TAU - (jnp.log(total) + (residual - mean) ** 2 / total) / 2
     return weight @ density / weight.sum()
+
+
+# Only `fit` calls these: jax refuses compiler options inside another program.
+_jit: Any = eqx.filter_jit  # its type knows of no options of jax.jit
+_sums = _jit(row_sums, compiler_options=SHORT_RUN)
+_solved = _jit(solved, compiler_options=SHORT_RUN)
+_seen = _jit(_rows_seen, compiler_options=SHORT_RUN)
+_score = _jit(_density, compiler_options=SHORT_RUN)

@@ -27,6 +27,9 @@ SOLVED, POINTS = 5e10, 2000
 """Limits on the multiplications that find q, which take half a minute, and on the
 inducing inputs."""
 
+PART = 5
+"""The smooth part alone takes at most this part of the minutes."""
+
 HELD_OUT = 1000
 """The most rows that tell which of two models is better."""
 
@@ -99,17 +102,22 @@ class Solvable:
         if self.rough is None:
             return self._fitted(starts, sample, self.options)
         # The smooth part comes first: both at once often end with much of neither.
-        lap = {**self.options, "steps": min(exact.LAP, self.options["steps"])}
+        steps, is_shown = self.options["steps"], self.options["progress"]
+        lap = {**self.options, "steps": min(exact.LAP, steps)}
+        minutes = self.options["minutes"]
+        lap["minutes"] = minutes and minutes / PART
+        lap["progress"] = is_shown and "smooth part: "
         prior = misfit if is_all else misfit_of_sample
         begun = exact.learn(starts, sample, prior, **lap)
-        is_over = begun.history.reason == "interrupted"
         of = begun.params
-        both = of._replace(kernel=of.kernel + self.rough)
-        options = {**lap, "steps": 1} if is_over else self.options
-        found = self._fitted([both], sample, options)
-        if is_over:
+        if begun.history.reason == "interrupted":
+            found = self._fitted([of], sample, {**lap, "steps": 1})
             found.history.reason = "interrupted"
-        return found
+            return found
+        both = of._replace(kernel=of.kernel + self.rough)
+        options = {**self.options, "minutes": minutes and minutes * (1 - 1 / PART)}
+        options["progress"] = is_shown and "smooth and rough part: "
+        return self._fitted([both], sample, options)
 
     def _fitted(
         self, starts: list[Any], sample: Batch, options: dict[str, Any]
@@ -122,7 +130,7 @@ class Solvable:
         distinct = first[np.sort(np.unique(first, axis=0, return_index=True)[1])]
         z = distinct[: self.num_inducing]
         if len(z) < self.num_inducing:
-            z = exact.inducing_inputs(z)
+            z = exact.inducing_inputs(z)[: self.num_inducing]
         parts = (sample, padded(rows), padded(self.held_out))
         return sampled.fit(starts, z, *parts, **options)
 

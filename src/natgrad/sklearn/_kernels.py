@@ -42,9 +42,9 @@ def initial_kernels(kernel: Any, scale: np.ndarray) -> list[Any]:
 
 
 def rough_part(kernel: Any, scale: np.ndarray, rows: int) -> Any:
-    """What "auto" adds to its kernel if there are many inducing inputs, to follow it.
+    """What "auto" adds to its kernel if there are many inducing inputs.
 
-    None for other kernels, and if the rows are too few to tell its lengthscales.
+    None for other kernels, and if the rows are too few to learn its lengthscales.
     """
     is_auto = isinstance(kernel, str) and kernel == AUTO
     if not is_auto or rows < max(MANY, ROWS_EACH * len(scale)):
@@ -65,7 +65,8 @@ def lengthscales(kernel: Any) -> np.ndarray | None:
         return None if found is None else np.asarray(found)
     parts = summands(kernel)
     found = [lengthscales(part) for part in parts]
-    if any(each is None for each in found):
+    is_known = all(hasattr(part, "variance") for part in parts)
+    if not is_known or any(each is None for each in found):
         return None
     variances = [float(part.variance) for part in parts]
     squares = [np.asarray(each, float) ** -2.0 for each in found]

@@ -38,9 +38,9 @@ class GPRegressor(RegressorMixin, BaseGP):
         is "gaussian", and "heteroskedastic" is not available.
     kernel : {"auto", "matern52", "matern32", "matern12", "rbf"} or a kernel, \
             default="auto"
-        How smooth the function is. "auto" is "matern52". With 256 rows or more and
-        "gaussian" noise, it also tries the sum of a smooth part, "matern52", and a
-        rough part, "matern12". Each input has a lengthscale of its own. Training
+        How smooth the function is. "auto" is "matern52". With "gaussian" noise and 256
+        rows or more, and 20 for each input, a rough part is added, a "matern12" with
+        lengthscales and variance of its own. Each input has its lengthscale. Training
         starts at the parameters of a kernel object. Its lengthscales and periods are
         in the units of X; its variance is relative to y as the likelihood sees it,
         which for real noise has variance 1. `Linear` and `Polynomial` see X minus its
@@ -59,7 +59,7 @@ class GPRegressor(RegressorMixin, BaseGP):
     n_inducing : int or "auto", default="auto"
         The number of inducing inputs. More follow finer detail and take longer. "auto"
         doubles them until more no longer help, at most to 200. With "gaussian" noise,
-        every row is one up to 1,000 rows, and up to 300,000 rows there are 400 to
+        every row is one up to 1,000 rows, and up to 312,500 rows there are at most
         2,000. A sample of 1,000 rows then determines the hyperparameters.
     max_iter : int or "auto", default="auto"
         The most steps of training. It stops by itself when the ELBO no longer rises,
@@ -88,7 +88,8 @@ class GPRegressor(RegressorMixin, BaseGP):
     elbo_ : float
         The ELBO per row, in the units of the targets. With fewer than 128 rows it
         includes the log prior of the hyperparameters. If natgrad learned these from a
-        sample, it is the log marginal likelihood of the sample.
+        sample, it is the log marginal likelihood of the sample, per row, plus the log
+        prior of the noise.
     schema_ : natgrad.data._schema.Schema
         What natgrad did with each column; `schema_.features` names what the model sees.
     n_inducing_, n_iter_, fit_seconds_ : int, int, float

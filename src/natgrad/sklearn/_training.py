@@ -3,8 +3,8 @@
 Candidates race on all rows, or on some if there are many: each takes a few evaluations
 of its profile, and the one with the highest expected ELBO is trained further. All
 have the same number of inducing inputs. Gaussian noise may come back with far more of
-them, if its ELBO is then the highest of all: its best q is one natural step away, so
-the hyperparameters can be learned from a sample by the evidence, and q from all rows.
+them, if it is then better than the others: its best q is one natural step away, so the
+hyperparameters can be learned from a sample by the evidence, and q from all rows.
 """
 
 import functools
@@ -86,9 +86,12 @@ def trained(
     if ended is not None:
         return ended
     if gaussian is not None:
+        gaussian.options["minutes"] = minutes_left(estimator, began)
         found = gaussian.fitted()
         is_over = found.history.reason == "interrupted"
-        if is_over or gaussian.is_better(found, runs[-1]):
+        own = is_over or gaussian.is_better(found, runs[-1])
+        # Rounding may differ between machines: what the first one chose holds for all.
+        if distributed.exchange(repr(own).encode())[0] == b"True":
             return found
     model = runs[-1].params
     model = _grown(estimator, model, rows, seed, len(rows.x))
