@@ -4,11 +4,11 @@
     python benchmarks/default_kernel.py --sets boston concrete --splits 0 1
 
 `matern52` was the default when this was measured. `sum` is Matern52 + Matern12, each
-with its own lengthscales. It starts where `matern52` starts first: lengthscales of √D standard deviations and a
-variance of 2 in all. A kernel name also tries a smoother and a rougher start if it
-trains on all rows with Gaussian noise; a kernel object has one start. `auto` is the
-default today: it tries both where the noise is Gaussian. `short sum` starts at
-lengthscales of 2 standard deviations and a variance of 1 in all.
+with its own lengthscales. It starts where `matern52` starts first: lengthscales of √D
+standard deviations and a variance of 2 in all. A kernel name also tries a smoother and
+a rougher start if it trains on all rows with Gaussian noise; a kernel object has one
+start. `auto` is the default today: it tries both where the noise is Gaussian.
+`short sum` starts at lengthscales of 2 standard deviations and a variance of 1 in all.
 
 Each run is a fresh process with one thread and a line of results/default_kernel.csv.
 CPU seconds include predictions, and compilation unless natgrad's cache has the program

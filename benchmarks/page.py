@@ -448,12 +448,17 @@ def table_of_races() -> str:
                 ]
             )
     failed = [
-        f"{row['set']}: {row['method']}, {row['note']}"
+        f"{row['method']} on {row['set']}"
         for row in tables.read(optimisers.RESULTS)
         if not row["log_density"]
     ]
     text = markdown(heads, lines)
-    return text + (f"\n\nFailed: {'; '.join(failed)}." if failed else "")
+    return text + (
+        f"\n\nThese runs failed: {'; '.join(failed)}. "
+        "`benchmarks/results/optimisers.csv` has the errors."
+        if failed
+        else ""
+    )
 
 
 def verdict_on_optimisers() -> str:
@@ -658,7 +663,7 @@ def draw_optimisers() -> None:
         for method, (curve, _) in curves(name).items():
             library, _, kind = method.partition(", ")
             colour = COLOURS[LIBRARY.get(library, "gpytorch")]
-            style = {"Adam": ":", "softmax": "--", "all rows": "--"}.get(kind, "-")
+            style = {"Adam": ":", "softmax": "-.", "all rows": "--"}.get(kind, "-")
             width = 2.2 if library == "natgrad" else 1.3
             (line,) = axes.plot(*zip(*curve, strict=True), style, color=colour)
             line.set_linewidth(width)

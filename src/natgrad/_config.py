@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from natgrad._printable import naming
-from natgrad._registry import AUTO, COLUMNS, KERNELS, LIKELIHOODS
+from natgrad._registry import COLUMNS, KERNELS, LIKELIHOODS
 from natgrad.errors import InputError
 
 
@@ -47,7 +47,7 @@ class Run:
     date_periods: tuple[str, ...] = ()
     sha256: str | None = None
     likelihood: str = "auto"
-    kernel: str = AUTO
+    kernel: str = "auto"
     num_inducing: int | str = "auto"
     steps: int | str = "auto"
     minutes: int | float | None = None
@@ -57,7 +57,7 @@ class Run:
 
     def __post_init__(self) -> None:
         _check_choice("likelihood", self.likelihood, ("auto", *LIKELIHOODS))
-        _check_choice("kernel", self.kernel, (AUTO, *KERNELS))
+        _check_choice("kernel", self.kernel, ("auto", *KERNELS))
         _check_choice("nulls", self.nulls, NULLS)
         for period in self.date_periods:
             _check_choice("date_periods", period, PERIODS)

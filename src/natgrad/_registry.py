@@ -99,9 +99,6 @@ KERNELS = {
 }
 """The kernels with a name, from rough to smooth, by class in `natgrad.gp.kernels`."""
 
-AUTO = "auto"
-"""The name of a setting, such as the kernel, that natgrad chooses by the table."""
-
 
 def names(*tasks: str) -> tuple[str, ...]:
     """The names of the likelihoods for some tasks."""

@@ -168,6 +168,11 @@ class Sample(Arrays):
         return self.known
 
 
+def some_rows(batch: Batch, rows: Any) -> Batch:
+    """Some rows of a batch, by their places or a slice."""
+    return jax.tree.map(lambda column: column[rows], batch)
+
+
 def padded(batch: Batch) -> Batch:
     """Rows of weight 0 up to a power of two, so that few sizes are compiled.
 

@@ -33,26 +33,15 @@ class RowSums(NamedTuple):
     moment: Float[Array, " M"]
 
 
-def features_of(of: Any, inducing: Any, x: Array) -> tuple[Array, Array]:
-    """The features of some rows, and the rest of their prior variance."""
-    z = _inducing(of, inducing)
-    return _features(of, z, inverse_factor(of.kernel(z, z)), x)
-
-
-def _features(of: Any, z: Array, inverse: Array, x: Array) -> tuple[Array, Array]:
-    features = lower_apply(inverse, of.kernel(z, x))
-    return features, jnp.maximum(of.kernel.diag(x) - (features**2).sum(0), 0)
-
-
 def row_sums(of: Any, inducing: Any, batch: Batch) -> RowSums:
     """The sums over a batch; `of` is a kernel, a likelihood and a mean."""
-    z = _inducing(of, inducing)
+    z = prior(of, inducing).inducing  # in floating point
     inverse = inverse_factor(of.kernel(z, z))
 
     def add(sums: RowSums, rows: Any) -> tuple[RowSums, None]:
         x, y, weight = rows
         scale = jnp.sqrt(weight)
-        weighted = _features(of, z, inverse, x)[0] * scale[None]
+        weighted = lower_apply(inverse, of.kernel(z, x)) * scale[None]
         residual = (y - of.mean(x)) * scale
         found = RowSums(weighted @ weighted.T, weighted @ residual)
         return jax.tree.map(jnp.add, sums, found), None
@@ -65,9 +54,9 @@ def row_sums(of: Any, inducing: Any, batch: Batch) -> RowSums:
     return lax.scan(add, empty, tuple(columns))[0]
 
 
-def _inducing(of: Any, inducing: Any) -> Array:
-    """The inducing inputs as a model has them, in floating point."""
-    return SparseGP(of.kernel, of.likelihood, inducing, mean=of.mean).inducing
+def prior(of: Any, inducing: Any) -> SparseGP:
+    """The model before it has seen rows."""
+    return SparseGP(of.kernel, of.likelihood, inducing, mean=of.mean)
 
 
 def _blocks(column: Any, size: int, dtype: Any, mode: str = "edge") -> Array:

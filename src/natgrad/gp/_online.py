@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from natgrad._runtime.threads import few_threads, largest
 from natgrad.data._batch import Batch
-from natgrad.data._batches import as_batch, longer, padded
+from natgrad.data._batches import as_batch, longer, padded, some_rows
 from natgrad.errors import FitError, InputError, InputWarning
 from natgrad.gp._carried import OldSites, nothing, scaled, sites_of
 from natgrad.gp._fit import check
@@ -150,16 +150,12 @@ def _checked(model: SparseGP, data: Any) -> Any:
         batch = batch._replace(weight=np.ones(len(batch.x)))
     dtype = model.inducing.dtype
     batch = jax.tree.map(lambda column: np.asarray(column).astype(dtype), batch)
-    return _chosen(batch, np.flatnonzero(batch.weight > 0))
-
-
-def _chosen(batch: Batch, rows: Any) -> Batch:
-    return jax.tree.map(lambda column: column[rows], batch)
+    return some_rows(batch, np.flatnonzero(batch.weight > 0))
 
 
 def _pieces(batch: Batch) -> list[Any]:
     begins = range(0, len(batch.x), PIECE)
-    return [_chosen(batch, slice(begin, begin + PIECE)) for begin in begins]
+    return [some_rows(batch, slice(begin, begin + PIECE)) for begin in begins]
 
 
 def _after(online: Online, piece: Any, is_known: bool = False) -> Online:
@@ -209,7 +205,7 @@ def _after(online: Online, piece: Any, is_known: bool = False) -> Online:
         learned_at,
         online.unsampled,
         old,
-        _chosen(rows, stays) if online.memory else None,
+        some_rows(rows, stays) if online.memory else None,
         keys[stays],
         online.num_inducing,
         online.memory,

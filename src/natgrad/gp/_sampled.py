@@ -19,7 +19,7 @@ from natgrad._normal import LOG_ROOT_TAU
 from natgrad._runtime.compiler import SHORT_RUN
 from natgrad.data._batch import Batch
 from natgrad.gp import exact
-from natgrad.gp._conjugate import RowSums, features_of, row_sums, solved
+from natgrad.gp._conjugate import RowSums, prior, row_sums, solved
 from natgrad.gp._few_rows import misfit_of_sample
 from natgrad.linalg._triangular import eye_like, inverse_cholesky
 from natgrad.train._history import Record
@@ -34,11 +34,11 @@ def fit(
     initial: Sequence[exact.Hyperparameters],
     inducing: Any,
     sample: Batch,
-    rest: Batch,
+    rows: Batch,
     held_out: Batch,
     **options: Any,
 ) -> Fitted:
-    """A model of the rows of `rest` and `held_out`, learned from a `sample` of `rest`.
+    """A model of `rows` and `held_out`, whose hyperparameters a sample of rows learns.
 
     The noise of the sample is too small for what the inducing inputs leave unexplained,
     so the noise is the one that predicts the held-out rows best. Their log density is
@@ -48,14 +48,14 @@ def fit(
     fitted = exact.learn(initial, sample, misfit_of_sample, **options)
     began, history, of = time.monotonic(), fitted.history, fitted.params
     inducing = np.asarray(inducing)
-    sums, seen = _sums(of, inducing, rest), _seen(of, inducing, held_out)
+    sums, seen = _sums(of, inducing, rows), _seen(of, inducing, held_out)
     score = lambda noise: float(_score(sums, *seen, jnp.asarray(noise**2)))
     noise, best = _best(score, math.sqrt(float(of.likelihood.variance)))
     of = of._replace(likelihood=type(of.likelihood)(noise**2))
     sums = RowSums(*map(jnp.add, sums, _sums(of, inducing, held_out)))
     model = _solved(of, inducing, sums)
-    seconds = history[-1].seconds + time.monotonic() - began
     last = history[-1]
+    seconds = last.seconds + time.monotonic() - began
     history.add(Record(last.step, seconds, last.objective, score=best))
     return Fitted(model, history)
 
@@ -86,10 +86,9 @@ def _best(score: Callable[[float], float], start: float) -> tuple[float, float]:
 
 def _rows_seen(of: Any, inducing: Any, batch: Batch) -> tuple[Any, Any, Any, Any]:
     """What the score needs of rows: features, rest, residuals and weights."""
-    x = jnp.asarray(batch.x)
-    features, rest = features_of(of, inducing, x)
-    weight = jnp.ones(len(x)) if batch.weight is None else jnp.asarray(batch.weight)
-    return features, rest, batch.y - of.mean(x), weight
+    rows = prior(of, inducing).project(jnp.asarray(batch.x))
+    weight = jnp.ones(len(batch.x)) if batch.weight is None else batch.weight
+    return rows.features, jnp.maximum(rows.rest, 0), batch.y - rows.mean, weight
 
 
 def _density(

@@ -4,14 +4,13 @@ import warnings
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from natgrad._runtime.compiler import SHORT_RUN
 from natgrad.data._batch import Batch
-from natgrad.data._batches import padded
+from natgrad.data._batches import padded, some_rows
 from natgrad.errors import InputWarning
 from natgrad.gp._sparse import SparseGP
 from natgrad.gp.inducing import MOST, k_means
@@ -79,7 +78,7 @@ def choose_num_inducing(model: SparseGP, table: Batch, seed: int = 0) -> SparseG
     """
     total = len(table.x)
     some = np.random.default_rng(seed).permutation(total)[:SAMPLE]
-    batch = padded(jax.tree.map(lambda column: column[some], table))
+    batch = padded(some_rows(table, some))
     best = model
     while float(_unseen(model, best, batch)) > ENOUGH:
         size = min(2 * len(best.inducing), total)

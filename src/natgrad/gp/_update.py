@@ -11,7 +11,7 @@ import optax
 from jaxtyping import Array
 
 from natgrad._guarded import guarded_ngd
-from natgrad.data._batches import Arrays, as_batch, padded
+from natgrad.data._batches import Arrays, as_batch, padded, some_rows
 from natgrad.errors import InputWarning
 from natgrad.families.gaussian import AbstractGaussian
 from natgrad.gp._fit import check
@@ -63,8 +63,7 @@ def update(model: SparseGP, data: Any) -> SparseGP:
     check(model, batch, "data")
     left = 0.0
     for begin in range(0, len(batch.x), PIECE):
-        part = slice(begin, begin + PIECE)
-        piece = padded(jax.tree.map(lambda column: column[part], batch))  # noqa: B023
+        piece = padded(some_rows(batch, slice(begin, begin + PIECE)))
         left += float(_unseen(model, piece) * total_weight(piece))
         params = Streamed(model, model.posterior)
         batches = Arrays(piece, len(piece.x))

@@ -23,12 +23,7 @@ from natgrad.data._batches import Arrays
 from natgrad.gp import _few_rows as few_rows
 from natgrad.gp._conjugate import row_sums, solved
 from natgrad.gp._profile import total_weight
-from natgrad.gp._projection import (
-    Factor,
-    factor_of,
-    factorized,
-    with_jitter,
-)
+from natgrad.gp._projection import Factor, factor_of, factorized, with_jitter
 from natgrad.gp._sparse import SparseGP
 from natgrad.gp.kernels import AbstractKernel
 from natgrad.gp.likelihoods import Gaussian

@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from natgrad import gp
-from natgrad._registry import AUTO, KERNELS
+from natgrad._registry import KERNELS
 from natgrad.data._batch import Batch
 from natgrad.data._prepare import Stream
 from natgrad.data._schema import EncodedRows
@@ -56,7 +56,7 @@ class BaseGP(Fitted, BaseEstimator):
         self,
         likelihood: Any = "auto",
         *,
-        kernel: Any = AUTO,
+        kernel: Any = "auto",
         columns: Any = None,
         n_inducing: Any = "auto",
         max_iter: Any = "auto",
@@ -253,7 +253,7 @@ class BaseGP(Fitted, BaseEstimator):
 
     def _check_parameters(self) -> None:
         columns.check(self.columns)
-        known = (AUTO, *KERNELS)
+        known = ("auto", *KERNELS)
         if isinstance(self.kernel, str) and self.kernel not in known:
             raise InputError(
                 f"kernel is {self.kernel!r}; it should be one of "

@@ -7,7 +7,6 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
-from natgrad._registry import AUTO
 from natgrad.errors import InputError
 from natgrad.sklearn._base import BaseGP
 from natgrad.sklearn._double import in_double
@@ -200,7 +199,7 @@ class GPOrdinal(_Classifier):
         likelihood: Any = "auto",
         *,
         categories: Any = None,
-        kernel: Any = AUTO,
+        kernel: Any = "auto",
         columns: Any = None,
         n_inducing: Any = "auto",
         max_iter: Any = "auto",

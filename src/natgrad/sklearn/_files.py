@@ -236,7 +236,7 @@ def _check_names(kind: str, params: dict[str, Any], model: gp.SparseGP) -> None:
     kernels: dict[str, tuple[type, ...]] = {
         name: (getattr(gp.kernels, kind),) for name, kind in registry.KERNELS.items()
     }
-    kernels[registry.AUTO] = (gp.kernels.Matern52, gp.kernels.Sum)
+    kernels["auto"] = (gp.kernels.Matern52, gp.kernels.Sum)
     for name, known in (("likelihood", LIKELIHOODS[kind]), ("kernel", kernels)):
         given, parts = params.get(name), _parts(uncensored(getattr(model, name)))
         if given is None:

@@ -7,12 +7,11 @@ all rows or from a sample.
 import math
 from typing import Any
 
-import jax
 import numpy as np
 
 from natgrad import gp
 from natgrad.data._batch import Batch
-from natgrad.data._batches import padded
+from natgrad.data._batches import padded, some_rows
 from natgrad.gp import _sampled as sampled, exact, kernels
 from natgrad.gp._few_rows import misfit, misfit_of_sample
 from natgrad.gp.inducing import MOST, ROWS_EACH
@@ -23,18 +22,19 @@ from natgrad.sklearn._targets import Targets
 from natgrad.train._loop import Fitted
 
 
-SOLVED, POINTS = 5e10, 2000
+MOST_WORK, MOST_INDUCING = 5e10, 2000
 """Limits on the multiplications that find q, which take half a minute, and on the
 inducing inputs."""
 
 PART = 5
-"""The smooth part alone takes at most this part of the minutes."""
+"""A race of noises, and the smooth part alone, each take at most this part of the
+minutes."""
 
 HELD_OUT = 1000
 """The most rows that tell which of two models is better."""
 
 
-def is_solvable(
+def can_fit(
     estimator: Any, targets: Targets, rows: Batch, is_piece: bool = False
 ) -> bool:
     """Whether the evidence can be computed, of all rows or of a sample of them."""
@@ -48,19 +48,19 @@ def is_solvable(
     # A sample cannot tell so many lengthscales, or there is time for few inducing
     # inputs only.
     is_narrow = ROWS_EACH * width <= exact.MOST_ROWS
-    is_short = num_solved(estimator, total) >= 2 * MOST
+    is_short = affordable_inducing(estimator, total) >= 2 * MOST
     is_free = not is_piece and estimator.batch_size == "auto"
     return is_free and is_narrow and is_short
 
 
-def num_solved(estimator: Any, rows: int) -> int:
+def affordable_inducing(estimator: Any, rows: int) -> int:
     """How many inducing inputs there is time for, if q is found at once."""
     minutes = estimator.minutes or 1.0
-    return min(POINTS, int(math.sqrt(SOLVED * min(minutes, 1.0) / rows)))
+    return min(MOST_INDUCING, int(math.sqrt(MOST_WORK * min(minutes, 1.0) / rows)))
 
 
-class Solvable:
-    """A table for which the evidence can be computed.
+class GaussianFit:
+    """Fits Gaussian noise with many inducing inputs to a table.
 
     `rows` are those that others may learn from: all, or all but some that tell which
     model is better.
@@ -81,15 +81,16 @@ class Solvable:
             exact.Hyperparameters(start, targets.likelihood, mean)
             for start in initial_kernels(estimator.kernel, scale)
         ]
-        rough = None if is_piece else rough_part(estimator.kernel, scale, total)
-        self.rough = rough
+        self.rough = None
+        if not is_piece:
+            self.rough = rough_part(estimator.kernel, scale, total)
         self.rows, self.held_out, self.options = rows, None, options
         if total > exact.MOST_ROWS:
             order = np.random.default_rng(seed).permutation(total)
             size = min(total // 10, HELD_OUT)
-            self.rows = taken(rows, order[size:])
-            self.held_out = taken(rows, order[:size])
-            self.num_inducing = num_solved(estimator, total)
+            self.rows = some_rows(rows, order[size:])
+            self.held_out = some_rows(rows, order[:size])
+            self.num_inducing = affordable_inducing(estimator, total)
 
     def fitted(self, is_thorough: bool = False) -> Fitted:
         """The model; it is there within a minute, and so without checkpoints.
@@ -97,8 +98,7 @@ class Solvable:
         It does not start from what others have learned: their noise is too high.
         """
         starts = self.starts if is_thorough else self.starts[:1]
-        rows, is_all = self.rows, self.held_out is None
-        sample = padded(taken(rows, slice(exact.MOST_ROWS)))
+        sample = padded(some_rows(self.rows, slice(exact.MOST_ROWS)))
         if self.rough is None:
             return self._fitted(starts, sample, self.options)
         # The smooth part comes first: both at once often end with much of neither.
@@ -107,7 +107,7 @@ class Solvable:
         minutes = self.options["minutes"]
         lap["minutes"] = minutes and minutes / PART
         lap["progress"] = is_shown and "smooth part: "
-        prior = misfit if is_all else misfit_of_sample
+        prior = misfit if self.held_out is None else misfit_of_sample
         begun = exact.learn(starts, sample, prior, **lap)
         of = begun.params
         if begun.history.reason == "interrupted":
@@ -126,7 +126,7 @@ class Solvable:
         if self.held_out is None:
             z = exact.inducing_inputs(rows.x)
             return exact.fit(starts, z, sample, has_prior=True, **options)
-        first = rows.x[: 2 * POINTS]  # some may be equal
+        first = rows.x[: 2 * MOST_INDUCING]  # some may be equal
         distinct = first[np.sort(np.unique(first, axis=0, return_index=True)[1])]
         z = distinct[: self.num_inducing]
         if len(z) < self.num_inducing:
@@ -143,8 +143,3 @@ class Solvable:
         densities = gp.predictor(other.params).log_density(rows.x, rows.y)
         value = float(np.average(densities, weights=rows.weight))
         return (mine.score or 0.0) >= value
-
-
-def taken(rows: Batch, chosen: Any) -> Batch:
-    """Some of the rows."""
-    return jax.tree.map(lambda column: column[chosen], rows)

@@ -6,7 +6,7 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
-from natgrad._registry import AUTO, KERNELS, MANY
+from natgrad._registry import KERNELS, MANY
 from natgrad.gp import as_kernel, kernels
 from natgrad.gp.inducing import ROWS_EACH
 from natgrad.sklearn._targets import is_constant
@@ -36,7 +36,7 @@ def initial_kernels(kernel: Any, scale: np.ndarray) -> list[Any]:
         own = widened(as_kernel(kernel))
         converted = rescaled(own, scale)
         return [own if converted is None else converted]
-    make = getattr(kernels, KERNELS["matern52" if kernel == AUTO else kernel])
+    make = getattr(kernels, KERNELS["matern52" if kernel == "auto" else kernel])
     root = np.full(len(scale), math.sqrt(len(scale)))
     return [make(root, 2.0), make(3 * root, 10.0), make(root / 10, 1.0)]
 
@@ -46,7 +46,7 @@ def rough_part(kernel: Any, scale: np.ndarray, rows: int) -> Any:
 
     None for other kernels, and if the rows are too few to learn its lengthscales.
     """
-    is_auto = isinstance(kernel, str) and kernel == AUTO
+    is_auto = isinstance(kernel, str) and kernel == "auto"
     if not is_auto or rows < max(MANY, ROWS_EACH * len(scale)):
         return None
     return kernels.Matern12(np.full(len(scale), math.sqrt(len(scale))), ROUGH)

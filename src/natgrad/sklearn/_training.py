@@ -21,7 +21,7 @@ from natgrad import distributed, gp
 from natgrad._registry import MANY
 from natgrad._runtime.compiler import SHORT_RUN
 from natgrad.data._batch import Batch
-from natgrad.data._batches import Arrays, Sample, padded
+from natgrad.data._batches import Arrays, Sample, padded, some_rows
 from natgrad.data._prepare import Stream
 from natgrad.errors import InputWarning
 from natgrad.gp._fit import BATCH, default_rule, fits_at_once
@@ -29,7 +29,7 @@ from natgrad.gp._profile import carried_over, profile_rule, whole_rule
 from natgrad.gp._sizes import choose_num_inducing, moved
 from natgrad.gp._sparse import work
 from natgrad.gp.inducing import MOST, ROWS_EACH
-from natgrad.sklearn._gaussian import Solvable, is_solvable, taken
+from natgrad.sklearn._gaussian import PART, GaussianFit, can_fit
 from natgrad.sklearn._kernels import initial_kernels
 from natgrad.sklearn._outputs import initial_kernel
 from natgrad.sklearn._targets import ROUNDED, Targets
@@ -56,9 +56,6 @@ WORK, BATCH_WORK = 4e10, 3.2e11
 HOPELESS = 1e6
 """Training does not start at an ELBO below minus this, in nats per row."""
 
-PART = 5
-"""A race takes at most this part of the minutes."""
-
 
 def trained(
     estimator: Any,
@@ -75,10 +72,10 @@ def trained(
     """
     began, total = time.monotonic(), len(rows.x)
     gaussian = None
-    if is_solvable(estimator, candidates[0], rows, is_piece):
+    if can_fit(estimator, candidates[0], rows, is_piece):
         shown = {"steps": _steps(estimator), "minutes": estimator.minutes}
         shown |= {"log": options.get("log"), **_shown(estimator)}
-        gaussian = Solvable(estimator, rows, candidates[0], seed, is_piece, shown)
+        gaussian = GaussianFit(estimator, rows, candidates[0], seed, is_piece, shown)
         if len(candidates) == 1:
             return gaussian.fitted(is_thorough=True)
     raced = rows if gaussian is None else gaussian.rows
@@ -213,7 +210,7 @@ def _grown(
 def _raced(rows: Batch, seed: int) -> Batch:
     """The rows on which candidates race."""
     chosen = np.sort(np.random.default_rng(seed).permutation(len(rows.x))[:RACED])
-    return padded(taken(rows, chosen))
+    return padded(some_rows(rows, chosen))
 
 
 def _race(
