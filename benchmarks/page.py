@@ -494,8 +494,6 @@ STEP_METHODS = ("natgrad", "gp.fit", "GPJax", "GPflow", "GPyTorch")
 
 def table_of_steps() -> str:
     found = step_rows()
-    if not found:
-        return table_of_earlier_steps()
     heads = ["M", "by hand, ms", *STEP_METHODS]
     lines = []
     for inducing, rows in sorted(found.items()):
@@ -514,35 +512,8 @@ def table_of_steps() -> str:
     return f"{STEPS}\n\n{text}\n\n{markdown(heads, lines)}"
 
 
-def earlier_steps() -> Rows:
-    """From before peers were measured too; goes when steps.csv is there."""
-    rows = tables.read(steps.RESULTS.with_name("sparse.csv"))
-    return [row for row in rows if row["workload"].startswith("M =")]
-
-
-def table_of_earlier_steps() -> str:
-    heads = ["M", "by hand, ms", "natgrad / by hand", "quartiles", "memory / by hand"]
-    keys = ("bare, ms", "natgrad / bare", "quartiles", "memory / bare")
-    lines = [
-        [f"{int(row['inducing']):,}", *(row[key] for key in keys)]
-        for row in earlier_steps()
-    ]
-    return (
-        "The peers and the compilation have not been measured with this command yet. "
-        "This is natgrad's step at an earlier version (`benchmarks/results/sparse.csv`)"
-        f":\n\n{markdown(heads, lines)}"
-    )
-
-
 def verdict_on_steps() -> str:
     found = step_rows()
-    if not found:
-        own = [float(row["natgrad / bare"]) for row in earlier_steps()]
-        return (
-            f"**Steps.** natgrad's step costs {min(own):.2f} to {max(own):.2f} of the "
-            "same step written by hand, measured at an earlier version. The peers' "
-            "steps are still to be measured."
-        )
     ratio = lambda method: [
         float(rows[method]["ratio"]) for rows in found.values() if method in rows
     ]
@@ -716,7 +687,7 @@ def draw_steps() -> None:
         axes.set_title(title, fontsize=9)
         axes.set_ylim(bottom=0)
     grid[0].axhline(1, color="#888888", linewidth=0.8, linestyle=":")
-    grid[0].legend(fontsize=7)
+    grid[2].legend(fontsize=7, loc="upper left")
     save(figure, "steps")
     plt.close(figure)
 

@@ -124,8 +124,8 @@ def log_linear(initial: float, final: float, steps: int) -> optax.Schedule:
 
 
 def annealing(progress: ArrayLike) -> Float[Array, ""]:
-    """Half a cosine, from 1 at the beginning of a run to 0 at its end."""
-    return (1 + jnp.cos(jnp.pi * jnp.clip(jnp.asarray(progress), 0, 1))) / 2
+    """(1 − progress)²: from 1 at the beginning of a run to 0 at its end."""
+    return (1 - jnp.clip(jnp.asarray(progress), 0, 1)) ** 2
 
 
 def annealed(
@@ -133,7 +133,7 @@ def annealed(
 ) -> optax.GradientTransformationExtraArgs:
     """Scales the updates of `tx`, such as `optax.scale_by_adam()`, by a falling rate.
 
-    The rate falls from `learning_rate` to 0 as half a cosine in `progress`, the share
+    The rate is `learning_rate` times (1 − `progress`)², where `progress` is the share
     of the run that is over. Pass `progress` to `update`. A run of any length, in steps
     or in minutes, then ends at rest.
 
@@ -143,10 +143,10 @@ def annealed(
     >>> tx = natgrad.annealed(optax.identity(), 0.1)
     >>> for progress in (0.0, 0.5, 1.0):
     ...     update, _ = tx.update(jnp.ones(()), tx.init(0.0), progress=progress)
-    ...     print(f"{abs(update):.2f}")
-    0.10
-    0.05
-    0.00
+    ...     print(f"{abs(update):.3f}")
+    0.100
+    0.025
+    0.000
     """
     inner = optax.with_extra_args_support(tx)
 

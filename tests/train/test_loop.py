@@ -349,4 +349,4 @@ def test_a_rule_of_ones_own_is_enough():
     source = natgrad.data.Arrays(DATA, 8)
     fitted = run(rule, jnp.zeros(()), source, steps=30, progress=False)
     assert fitted.params == 30
-    assert loop.STEPS == 5000
+    assert loop.STEPS == 2500

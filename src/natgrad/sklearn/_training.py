@@ -34,7 +34,7 @@ from natgrad.sklearn._kernels import initial_kernels
 from natgrad.sklearn._outputs import initial_kernel
 from natgrad.sklearn._targets import ROUNDED, Targets
 from natgrad.train._history import History
-from natgrad.train._loop import STEPS, Fitted, run
+from natgrad.train._loop import Fitted, run
 from natgrad.train._progress import print_record
 
 
@@ -47,8 +47,8 @@ LAP = 20
 RACED = 2000
 """On how many rows candidates race, at most."""
 
-FEWEST_STEPS = 1000
-"""The limit on steps on batches is at least this, however long they take."""
+FEWEST_STEPS, STEPS = 1000, 5000
+"""The limit on steps is between these two on batches, and at most the second else."""
 
 WORK, BATCH_WORK = 4e10, 3.2e11
 """Limits on the multiplications in a run, on all rows and on batches: some minutes."""

@@ -38,8 +38,8 @@ from natgrad.train._saver import Saver
 from natgrad.train._watch import REASONS, TERMINATED, Clock, Signals, Watchdog
 
 
-STEPS = 5000
-"""How many steps a run takes by default."""
+STEPS = 2500
+"""How many steps a run takes by default; benchmarks/decay.py compares it with more."""
 
 RECORDS = 50
 """How many records a run of known length makes."""
