@@ -249,6 +249,19 @@ def test_what_scikit_learn_does_not_have_is_refused(kernel, word):
         to_sklearn(kernel)
 
 
+def test_a_formula_of_ones_own_is_not_taken_for_that_of_its_parent():
+    class Cauchy(RBF):
+        def of_squared_distance(self, squared):
+            return self.variance / (1 + squared)
+
+    class Renamed(RBF):
+        pass
+
+    with pytest.raises(InputError, match="Cauchy has no counterpart"):
+        to_sklearn(RBF() + Cauchy(2.0))
+    assert to_sklearn(Renamed(2.0)) == to_sklearn(RBF(2.0))
+
+
 def test_any_function_of_two_sets_of_points_is_a_kernel():
     class Cosine(eqx.Module):
         scale: jax.Array

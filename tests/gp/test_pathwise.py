@@ -78,6 +78,30 @@ def test_kernels_without_waves_are_refused_by_name(name):
         draw_paths(model, jax.random.key(0), 2)
 
 
+def test_scales_of_a_parent_are_not_those_of_a_formula_of_ones_own():
+    class Cauchy(kernels.RBF):
+        def of_squared_distance(self, squared):
+            return self.variance / (1 + squared)
+
+    class Waved(Cauchy):
+        def draw_scales(self, key, num, dtype):  # a mixture of RBF kernels
+            return jnp.sqrt(2 * jax.random.exponential(key, (num,), dtype))
+
+    class Same(Waved):
+        pass
+
+    draw = lambda kernel: terms(kernel, jax.random.key(0), 1, 4000, jnp.zeros(0).dtype)
+    with pytest.raises(InputError, match="Cauchy.*sample_latent"):
+        draw(Cauchy(1.0))
+    points = jnp.array([[0.0], [0.5], [2.0]])
+    for kernel in (Waved(1.0), Same(1.0)):
+        (waves,) = draw(kernel)
+        features = waves(points, jnp.zeros(1))
+        np.testing.assert_allclose(
+            features @ features.T, kernel(points, points), atol=0.05
+        )
+
+
 def case(name: str) -> SparseGP:
     """A model whose q is far from its prior, in two inputs."""
     x, _ = problem(30)

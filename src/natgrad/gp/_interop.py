@@ -28,9 +28,10 @@ from natgrad.gp.kernels import (
     RationalQuadratic,
     Sum,
 )
+from natgrad.gp.kernels._base import is_built_in
 
 
-MATERN: dict[float, Callable[..., AbstractKernel]] = {
+MATERN: dict[float, type[Matern12 | Matern32 | Matern52 | RBF]] = {
     0.5: Matern12,
     1.5: Matern32,
     2.5: Matern52,
@@ -267,10 +268,12 @@ def to_sklearn(kernel: AbstractKernel) -> Any:
         return sk.ConstantKernel(float(kernel.variance))
     one = lambda name: _one(kernel, name)
     match kernel:
+        case _ if not is_built_in(kernel):
+            raise _unknown(kernel)
         case RBF():
             shape = sk.RBF(_one_or_more(kernel.lengthscale))
         case Matern12() | Matern32() | Matern52():
-            nu = {kind: nu for nu, kind in MATERN.items()}[type(kernel)]
+            nu = next(nu for nu, kind in MATERN.items() if isinstance(kernel, kind))
             shape = sk.Matern(_one_or_more(kernel.lengthscale), nu=nu)
         case RationalQuadratic():
             shape = sk.RationalQuadratic(one("lengthscale"), one("alpha"))
@@ -285,10 +288,12 @@ def to_sklearn(kernel: AbstractKernel) -> Any:
             factor = scale ** (-2 * kernel.degree)
             return sk.ConstantKernel(one("variance") * factor) * shape
         case _:
-            raise InputError(
-                f"{type(kernel).__name__} has no counterpart in scikit-learn"
-            )
+            raise _unknown(kernel)
     return sk.ConstantKernel(one("variance")) * shape
+
+
+def _unknown(kernel: AbstractKernel) -> InputError:
+    return InputError(f"{type(kernel).__name__} has no counterpart in scikit-learn")
 
 
 def _one(kernel: Any, name: str) -> float:

@@ -30,6 +30,7 @@ from natgrad.gp.kernels import (
     Separate,
     Sum,
 )
+from natgrad.gp.kernels._base import FORMULA, definer, is_built_in
 
 
 Rows = Float[Array, "N D"]
@@ -111,6 +112,9 @@ def terms(
     """
     first_key, second_key = jax.random.split(key)
     again = lambda kernel, key: terms(kernel, key, width, num, dtype)
+    has_own = issubclass(definer(kernel, "draw_scales"), definer(kernel, *FORMULA))
+    if not is_built_in(kernel) and not has_own:
+        raise _refused(type(kernel).__name__)
     match kernel:
         case Sum():
             return again(kernel.first, first_key) + again(kernel.second, second_key)

@@ -48,6 +48,25 @@ class AbstractKernel(eqx.Module):
         return _combined(Product, other, self)
 
 
+def definer(kernel: AbstractKernel, *methods: str) -> type:
+    """The class that writes one of some methods, the last to do so; or `object`.
+
+    What natgrad knows of a kernel does not hold for a class that extends it with a
+    formula of its own.
+    """
+    kinds = type(kernel).__mro__
+    return next((kind for kind in kinds if vars(kind).keys() & set(methods)), object)
+
+
+FORMULA = "__call__", "of_squared_distance"
+"""The methods in which a kernel says what it is."""
+
+
+def is_built_in(kernel: AbstractKernel) -> bool:
+    """Whether the formula of a kernel is one of natgrad's own."""
+    return definer(kernel, *FORMULA).__module__.startswith("natgrad.")
+
+
 def _combined(
     kind: "type[Sum | Product]", first: object, second: object
 ) -> AbstractKernel:
