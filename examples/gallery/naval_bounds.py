@@ -32,7 +32,7 @@ def main(out: Path) -> None:
     data, total = (rows.x, rows.y), len(rows.y)
     model = gp.initialize(rows.x, gp.likelihoods.Gaussian(0.1), num_inducing=50)
     loss = lambda model, batch: -gp.elbo(model, batch, total)
-    adam = natgrad.annealed(optax.scale_by_adam(), 0.03)  # falls to 0 over the run
+    adam = optax.adam(optax.cosine_decay_schedule(0.03, STEPS))
     natural = natgrad.guarded_ngd(ROWS / total)
     rules = {
         "natural gradients and Adam": gp.alternating(natural, adam, total),
