@@ -32,7 +32,7 @@ def main(out: Path) -> None:
     data, total = (rows.x, rows.y), len(rows.y)
     model = gp.initialize(rows.x, gp.likelihoods.Gaussian(0.1), num_inducing=50)
     loss = lambda model, batch: -gp.elbo(model, batch, total)
-    adam = optax.adam(optax.cosine_decay_schedule(0.03, STEPS))
+    adam = optax.adam(optax.cosine_decay_schedule(0.03, STEPS))  # falls to 0
     natural = natgrad.guarded_ngd(ROWS / total)
     rules = {
         "natural gradients and Adam": gp.alternating(natural, adam, total),

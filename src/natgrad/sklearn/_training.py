@@ -48,7 +48,7 @@ RACED = 2000
 """On how many rows candidates race, at most."""
 
 FEWEST_STEPS, STEPS = 1000, 5000
-"""The limit on steps is between these two on batches, and at most the second else."""
+"""Limits on steps: between the two on batches, otherwise at most the second."""
 
 WORK, BATCH_WORK = 4e10, 3.2e11
 """Limits on the multiplications in a run, on all rows and on batches: some minutes."""
