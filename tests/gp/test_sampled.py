@@ -75,12 +75,12 @@ def test_sums_of_parts_add_up_and_a_weight_counts_rows():
 def test_the_score_is_the_log_density_that_the_model_predicts():
     batch, other, of = table(150), table(40, seed=1), hyperparameters()
     z = batch.x[:30]
-    sums = conjugate.row_sums(of, z, batch)
-    model = conjugate.solved(of, z, sums)
-    seen = sampled._seen(of, z, other)
+    model = conjugate.solved(of, z, conjugate.row_sums(of, z, batch))
+    sums, seen = sampled._seen(of, z, batch, other)
     density = gp.predictor(model).log_density(other.x, other.y)
     expected = np.average(density, weights=other.weight)
-    found = sampled._score(sums, *seen, of.likelihood.variance)
+    variance = of.likelihood.variance
+    found = sampled._score(sampled._root(sums, variance), sums, seen, variance)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 

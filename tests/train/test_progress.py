@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from natgrad.train import Record, _progress as module
-from natgrad.train._progress import Progress, Rows, clock, summary
+from natgrad.train._progress import Progress, Rows, clock, stage, summary
 
 
 def record(step: int, **more) -> Record:
@@ -78,6 +78,38 @@ def test_a_file_gets_a_line_now_and_then_and_one_at_the_end(monkeypatch):
         assert len(lines) == expected
         assert lines[0].startswith("step 1/100  ELBO/N -0.5  step 0.25")
         assert lines[-1].startswith("step 100/100") and "all steps taken" in lines[-1]
+
+
+def test_a_run_that_ends_itself_has_limits_and_no_share(monkeypatch):
+    def use():
+        with Progress(5000, None, ends_itself=True) as shown:
+            shown.show(1, record(1))
+            shown.show(37, record(37))
+            shown.end("converged")
+
+    text = in_a_terminal(monkeypatch, 140, use)
+    assert "37 of at most 5000 steps" in text and "converged" in text
+    assert "%" not in text and "<" not in text
+    monkeypatch.setattr(module, "SECONDS", 0.0)
+    file = io.StringIO()
+    monkeypatch.setattr("sys.stderr", file)
+    use()
+    first, second, last = file.getvalue().splitlines()
+    assert first.endswith("  ? left") and "converged" in last
+    assert second.startswith("step 37/5000") and "  at most " in second
+
+
+def test_a_stage_says_what_it_is(monkeypatch, capsys):
+    def use():
+        with stage("all rows", is_shown=True):
+            pass
+        with stage("nothing", is_shown=False):
+            pass
+
+    use()
+    assert capsys.readouterr().err == "all rows\n"
+    text = in_a_terminal(monkeypatch, 80, use)
+    assert "all rows [00:00]" in text and "nothing" not in text
 
 
 def test_words_are_few():

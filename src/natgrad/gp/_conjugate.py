@@ -33,10 +33,16 @@ class RowSums(NamedTuple):
     moment: Float[Array, " M"]
 
 
-def row_sums(of: Any, inducing: Any, batch: Batch) -> RowSums:
-    """The sums over a batch; `of` is a kernel, a likelihood and a mean."""
-    z = prior(of, inducing).inducing  # in floating point
-    inverse = inverse_factor(of.kernel(z, z))
+def inverse_of_prior(of: Any, inducing: Any) -> Float[Array, "M M"]:
+    """L⁻¹ of the inducing inputs; `of` is a kernel, a likelihood and a mean."""
+    z = in_floating_point(of, inducing)
+    return inverse_factor(of.kernel(z, z))
+
+
+def row_sums(of: Any, inducing: Any, batch: Batch, inverse: Any = None) -> RowSums:
+    """The sums over a batch; `inverse` is L⁻¹, where it is known."""
+    z = in_floating_point(of, inducing)
+    inverse = inverse_of_prior(of, z) if inverse is None else inverse
 
     def add(sums: RowSums, rows: Any) -> tuple[RowSums, None]:
         x, y, weight = rows
@@ -54,9 +60,9 @@ def row_sums(of: Any, inducing: Any, batch: Batch) -> RowSums:
     return lax.scan(add, empty, tuple(columns))[0]
 
 
-def prior(of: Any, inducing: Any) -> SparseGP:
-    """The model before it has seen rows."""
-    return SparseGP(of.kernel, of.likelihood, inducing, mean=of.mean)
+def in_floating_point(of: Any, inducing: Any) -> Float[Array, "M D"]:
+    """Inducing inputs as a model has them."""
+    return SparseGP(of.kernel, of.likelihood, inducing, mean=of.mean).inducing
 
 
 def _blocks(column: Any, size: int, dtype: Any, mode: str = "edge") -> Array:
@@ -66,13 +72,21 @@ def _blocks(column: Any, size: int, dtype: Any, mode: str = "edge") -> Array:
     return jnp.pad(column, fill, mode=mode).reshape(-1, size, *column.shape[1:])
 
 
-def solved(of: Any, inducing: Any, sums: RowSums) -> SparseGP:
-    """The model with the best q; `of` is a kernel, Gaussian noise and a mean.
+def root_of_covariance(sums: RowSums, variance: Any) -> Float[Array, "M M"]:
+    """The Cholesky factor of the covariance of the best q.
 
-    In whitened coordinates the precision of q is I + Σ w a aᵀ / σ².
+    In whitened coordinates its precision is I + Σ w a aᵀ / σ².
+    """
+    precision = sums.gram / variance
+    return inverse_upper(precision + eye_like(precision)).T
+
+
+def solved(of: Any, inducing: Any, sums: RowSums, root: Any = None) -> SparseGP:
+    """The model with the best q; `root` is that of its covariance, where it is known.
+
+    `of` is a kernel, Gaussian noise and a mean.
     """
     variance = of.likelihood.variance
-    precision = sums.gram / variance
-    root = inverse_upper(precision + eye_like(precision)).T
+    root = root_of_covariance(sums, variance) if root is None else root
     q = Moments(root @ (root.T @ sums.moment) / variance, Sqrt(root))
     return SparseGP(of.kernel, of.likelihood, inducing, q, of.mean)

@@ -9,21 +9,31 @@ enough for thousands of inducing inputs.
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from natgrad._normal import LOG_ROOT_TAU
 from natgrad._runtime.compiler import SHORT_RUN
 from natgrad.data._batch import Batch
 from natgrad.gp import exact
-from natgrad.gp._conjugate import RowSums, prior, row_sums, solved
+from natgrad.gp._conjugate import (
+    RowSums,
+    in_floating_point,
+    inverse_of_prior,
+    root_of_covariance,
+    row_sums,
+    solved,
+)
 from natgrad.gp._few_rows import misfit_of_sample
-from natgrad.linalg._triangular import eye_like, inverse_cholesky
+from natgrad.linalg._triangular import lower_apply
 from natgrad.train._history import Record
 from natgrad.train._loop import Fitted
+from natgrad.train._progress import stage
 
 
 TRIED, FLAT = 12, 1e-3
@@ -48,12 +58,19 @@ def fit(
     fitted = exact.learn(initial, sample, misfit_of_sample, **options)
     began, history, of = time.monotonic(), fitted.history, fitted.params
     inducing = np.asarray(inducing)
-    sums, seen = _sums(of, inducing, rows), _seen(of, inducing, held_out)
-    score = lambda noise: float(_score(sums, *seen, jnp.asarray(noise**2)))
-    noise, best = _best(score, math.sqrt(float(of.likelihood.variance)))
-    of = of._replace(likelihood=type(of.likelihood)(noise**2))
-    sums = RowSums(*map(jnp.add, sums, _sums(of, inducing, held_out)))
-    model = _solved(of, inducing, sums)
+    what = f"all rows, {len(inducing):,} inducing inputs"
+    with stage(what, bool(options.get("progress", True))):
+        sums, seen = _seen(of, inducing, rows, held_out)
+
+        def score(noise: float) -> float:
+            variance = jnp.asarray(noise**2)
+            return float(_score(_root(sums, variance), sums, seen, variance))
+
+        noise, best = _best(score, math.sqrt(float(of.likelihood.variance)))
+        of = of._replace(likelihood=type(of.likelihood)(noise**2))
+        sums = _added(sums, seen)
+        root = _root(sums, jnp.asarray(noise**2))
+        model = jax.block_until_ready(solved(of, inducing, sums, root))
     last = history[-1]
     seconds = last.seconds + time.monotonic() - began
     history.add(Record(last.step, seconds, last.objective, score=best))
@@ -84,29 +101,47 @@ def _best(score: Callable[[float], float], start: float) -> tuple[float, float]:
     return start * 2.0**place, known[place]
 
 
-def _rows_seen(of: Any, inducing: Any, batch: Batch) -> tuple[Any, Any, Any, Any]:
-    """What the score needs of rows: features, rest, residuals and weights."""
-    rows = prior(of, inducing).project(jnp.asarray(batch.x))
-    weight = jnp.ones(len(batch.x)) if batch.weight is None else batch.weight
-    return rows.features, jnp.maximum(rows.rest, 0), batch.y - rows.mean, weight
+class Seen(NamedTuple):
+    """Rows as the score needs them: a, what it leaves of the prior's variance, r, w."""
+
+    features: Float[Array, "M N"]
+    rest: Float[Array, " N"]
+    residual: Float[Array, " N"]
+    weight: Float[Array, " N"]
 
 
-def _density(
-    sums: RowSums, features: Any, rest: Any, residual: Any, weight: Any, variance: Any
-) -> Any:
+def _rows_seen(
+    of: Any, inducing: Any, rows: Batch, held_out: Batch
+) -> tuple[RowSums, Seen]:
+    """The sums over rows, and the held-out rows."""
+    z, inverse = in_floating_point(of, inducing), inverse_of_prior(of, inducing)
+    x, weight = jnp.asarray(held_out.x, z.dtype), held_out.weight
+    features = lower_apply(inverse, of.kernel(z, x))
+    rest = jnp.maximum(of.kernel.diag(x) - (features**2).sum(0), 0)
+    weight = jnp.ones(len(x)) if weight is None else jnp.asarray(weight)
+    seen = Seen(features, rest, held_out.y - of.mean(x), weight)
+    return row_sums(of, z, rows, inverse), seen
+
+
+def _density(root: Any, sums: RowSums, seen: Seen, variance: Any) -> Any:
     """The mean log density of rows at a variance of the noise."""
-    precision = sums.gram / variance
-    inverse = inverse_cholesky(precision + eye_like(precision))
-    spread = inverse @ features
-    mean = spread.T @ (inverse @ sums.moment) / variance
-    total = variance + rest + (spread**2).sum(0)
-    density = -LOG_ROOT_TAU - (jnp.log(total) + (residual - mean) ** 2 / total) / 2
-    return weight @ density / weight.sum()
+    spread = root.T @ seen.features
+    mean = spread.T @ (root.T @ sums.moment) / variance
+    total = variance + seen.rest + (spread**2).sum(0)
+    misfit = (seen.residual - mean) ** 2 / total
+    density = -LOG_ROOT_TAU - (jnp.log(total) + misfit) / 2
+    return seen.weight @ density / seen.weight.sum()
+
+
+def _with_held_out(sums: RowSums, seen: Seen) -> RowSums:
+    weighted = seen.features * seen.weight[None]
+    more = RowSums(weighted @ seen.features.T, weighted @ seen.residual)
+    return jax.tree.map(jnp.add, sums, more)
 
 
 # Only `fit` calls these: jax refuses compiler options inside another program.
 _jit: Any = eqx.filter_jit  # its type knows of no options of jax.jit
-_sums = _jit(row_sums, compiler_options=SHORT_RUN)
-_solved = _jit(solved, compiler_options=SHORT_RUN)
 _seen = _jit(_rows_seen, compiler_options=SHORT_RUN)
+_root = _jit(root_of_covariance, compiler_options=SHORT_RUN)
 _score = _jit(_density, compiler_options=SHORT_RUN)
+_added = _jit(_with_held_out, compiler_options=SHORT_RUN)

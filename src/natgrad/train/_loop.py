@@ -211,7 +211,7 @@ class _Run:
             )
             title = options.progress if isinstance(options.progress, str) else ""
             left = None if options.limit is None else options.limit - float(spent)
-            bar = Progress(self.steps, left, step, title)
+            bar = Progress(self.steps, left, step, title, self.rule.is_over is not None)
             is_shown = options.progress and self.is_first
             with bar if is_shown else Silent() as self.bar:
                 yield state

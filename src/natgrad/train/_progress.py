@@ -3,8 +3,10 @@
 import shutil
 import sys
 import time
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from natgrad import distributed
 from natgrad.train._history import Record
 
 
@@ -21,9 +23,10 @@ class Progress:
         seconds: int | float | None,
         begin: int = 0,
         title: str = "",
+        ends_itself: bool = False,
     ):
         self.steps, self.seconds, self.begin = steps, seconds, begin
-        self.title = title
+        self.title, self.ends_itself = title, ends_itself
         self.started: float | None = None
         self.shown = -SECONDS
         self.bar: Any = None
@@ -38,7 +41,7 @@ class Progress:
                 total=self.steps or round(self.seconds or 0),
                 initial=self.begin if self.steps else 0,
                 desc=f"{self.title}compiling ",
-                bar_format=_form(is_counted=self.steps is not None),
+                bar_format=_form(self.steps is not None, self.ends_itself),
                 dynamic_ncols=True,
             )
         return self
@@ -90,15 +93,49 @@ class Progress:
             left = spent / (step - self.begin) * (self.steps - step)
         if self.seconds:
             left = min(left, self.seconds - spent)
-        return "?" if left == float("inf") else clock(left)
+        if left == float("inf"):
+            return "?"
+        return ("at most " if self.ends_itself else "") + clock(left)
 
 
-def _form(is_counted: bool) -> str:
-    """The format of a bar: a narrow terminal has room for its numbers only."""
+def _form(is_counted: bool, ends_itself: bool) -> str:
+    """The format of a bar: a narrow terminal has room for its numbers only.
+
+    A run that ends itself seldom takes all its steps, and has no share of them to show.
+    """
+    if is_counted and ends_itself:
+        return "{desc}{n_fmt} of at most {total_fmt} steps [{elapsed}]{postfix}"
     is_narrow = shutil.get_terminal_size().columns < 100
     bar = "{percentage:3.0f}%" if is_narrow else "{percentage:3.0f}%|{bar:16}|"
     count = " {n_fmt}/{total_fmt}" if is_counted else ""
     return "{desc}" + bar + count + " [{elapsed}<{remaining}]{postfix}"
+
+
+def stage(what: str, is_shown: bool) -> AbstractContextManager[Any]:
+    """Says what is done where no steps are counted; several processes say it once."""
+    is_shown &= distributed.place().process == 0
+    return Stage(what) if is_shown else nullcontext()
+
+
+class Stage:
+    """Shows what is being done, and in a terminal for how long."""
+
+    def __init__(self, what: str):
+        self.what = what
+        self.bar: Any = None
+
+    def __enter__(self) -> "Stage":
+        if is_interactive():
+            from tqdm.auto import tqdm
+
+            self.bar = tqdm(desc=self.what, bar_format="{desc} [{elapsed}]")
+        else:
+            print(self.what, file=sys.stderr, flush=True)
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        if self.bar is not None:
+            self.bar.close()
 
 
 class Silent:
