@@ -7,10 +7,12 @@ them; and `draw`, which draws the pictures. `text` has the paper's statements th
 no figure.
 """
 
+import contextlib
 import datetime
+import signal
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib import import_module, util
 from pathlib import Path
 from typing import Any
@@ -103,13 +105,32 @@ def compute(name: str, folder: Path, is_quick: bool = False) -> Any:
         if not missing:
             return store.of(configs)
         there: Any = {"initial": len(configs) - len(missing), "total": len(configs)}
-        with tqdm(missing, desc=name, dynamic_ncols=True, **there) as bar:
+        bar = tqdm(missing, desc=name, dynamic_ncols=True, **there)
+        with interrupts() as received, bar:
             for config in bar:
+                if received:
+                    raise KeyboardInterrupt
                 bar.set_postfix_str(described(config))
                 began = time.monotonic()
                 with jax.enable_x64(True):
                     columns = experiment.run(config)
                 store.put(config, columns, time.monotonic() - began)
+
+
+@contextlib.contextmanager
+def interrupts() -> Iterator[list[int]]:
+    """The interrupts so far: libraries swallow what one raises in their callbacks."""
+    received: list[int] = []
+
+    def receive(number: int, _: Any) -> None:
+        received.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, receive)
+    try:
+        yield received
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def draw(name: str, table: Any, folder: Path, is_quick: bool = False) -> list[Path]:

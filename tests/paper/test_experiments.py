@@ -1,6 +1,8 @@
 """Laws of the paper's experiments: how runs are kept, made, resumed and drawn."""
 
+import contextlib
 import os
+import signal
 import sys
 import threading
 import types
@@ -189,6 +191,19 @@ def test_only_what_is_missing_is_made(fake, tmp_path):
     assert names(tmp_path.iterdir()) == names(written)
     assert (tmp_path / "fake.png").read_text() == "6 rows"
     assert paper.reproduce("all", tmp_path) == written and len(fake.made) == 3
+
+
+def test_an_interrupt_that_a_run_swallows_ends_the_runs(fake, tmp_path, monkeypatch):
+    def swallowing(config, run=fake.run):
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        return run(config)
+
+    handler = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(fake, "run", swallowing)
+    with pytest.raises(KeyboardInterrupt):
+        paper.reproduce("fig1", tmp_path)
+    assert len(fake.made) == 1 and signal.getsignal(signal.SIGINT) is handler
 
 
 def test_quick_forms_leave_others_alone(fake, tmp_path):
