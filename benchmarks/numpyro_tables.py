@@ -1,4 +1,4 @@
-"""The tables of docs/howto/numpyro.md, made from the results of numpyro_models.py.
+"""The tables of docs/results/numpyro.md, made from the results of numpyro_models.py.
 
 python benchmarks/numpyro_models.py table
 """
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 RESULTS = Path(__file__).parent / "results"
-PAGE = Path(__file__).parents[1] / "docs" / "howto" / "numpyro.md"
+PAGE = Path(__file__).parents[1] / "docs" / "results" / "numpyro.md"
 NEAR = 0.1
 """Nats from the best known ELBO at which a run has converged."""
 

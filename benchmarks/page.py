@@ -427,13 +427,14 @@ def times(value: float) -> str:
     return f"{value:.1f}" if np.isfinite(value) and value > 0 else "–"
 
 
-def table_of_races() -> str:
+def table_of_races(most: int | None = None) -> str:
+    """The races of each set, at most so many, from the best peer down."""
     heads = ["set", "peer", "its final log density", "its CPU s", "natgrad's CPU s"]
     heads += ["ratio", "with compilation"]
     lines = []
     for name in optimisers.SETS:
         made = sorted(races(name), key=lambda race: -race.quality)
-        for place, race in enumerate(made):
+        for place, race in enumerate(made[:most]):
             is_best = place == 0
             mark = (lambda text: f"**{text}**") if is_best else (lambda text: text)
             lines.append(
@@ -493,23 +494,25 @@ STEP_METHODS = ("natgrad", "gp.fit", "GPJax", "GPflow", "GPyTorch")
 
 
 def table_of_steps() -> str:
-    found = step_rows()
     heads = ["M", "by hand, ms", *STEP_METHODS]
     lines = []
-    for inducing, rows in sorted(found.items()):
+    for inducing, rows in sorted(step_rows().items()):
         bare = next(row for row in rows.values() if row["note"])
         ratios = [rows[m]["ratio"] if m in rows else "–" for m in STEP_METHODS]
         lines.append([f"{inducing:,}", bare["ms"], *ratios])
-    text = markdown(heads, lines)
+    return f"{STEPS}\n\n{markdown(heads, lines)}"
+
+
+def table_of_costs() -> str:
     heads = ["M", "", "by hand", *STEP_METHODS]
     lines = []
-    for inducing, rows in sorted(found.items()):
+    for inducing, rows in sorted(step_rows().items()):
         bare = next(row for row in rows.values() if row["note"])
         shown = [bare, *(rows[m] for m in STEP_METHODS if m in rows)]
         kinds = {"compile_seconds": "compilation, s", "peak_mb": "peak memory, MB"}
         for key, title in kinds.items():
             lines.append([f"{inducing:,}", title, *(row[key] for row in shown)])
-    return f"{STEPS}\n\n{text}\n\n{markdown(heads, lines)}"
+    return markdown(heads, lines)
 
 
 def verdict_on_steps() -> str:
@@ -716,15 +719,20 @@ def notes(rows: Rows) -> str:
 def appendix(rows: Rows) -> str:
     parts = [
         "# Benchmark tables\n\n"
-        "All scores of the [table benchmark](benchmarks.md#tables), means "
-        "over the splits in the last column, which every method was run on. "
-        "The best is bold; what is within one standard error of it is in italics. "
-        "`python benchmarks/run.py page` writes this page from "
-        "`benchmarks/results/tables.csv`."
+        "All numbers of the [benchmarks](benchmarks.md). Scores are means over the "
+        "splits in the last column, which every method was run on. The best is bold; "
+        "what is within one standard error of it is in italics. "
+        "`python benchmarks/run.py page` writes this page from the tables in "
+        "`benchmarks/results`."
     ]
     for score, title in SCORES.items():
         parts.append(f"## {title}\n\n{table(rows, score)}")
     parts.append(f"## Runs without a result\n\n{notes(rows)}")
+    parts.append(
+        "## Optimisers, every peer\n\nThe columns are those of "
+        f"[the best peers](benchmarks.md#optimisers).\n\n{table_of_races()}"
+    )
+    parts.append(f"## Compilation and memory of a step\n\n{table_of_costs()}")
     return "\n\n".join(parts) + "\n"
 
 
@@ -750,7 +758,7 @@ def blocks(rows: Rows) -> dict[str, str]:
         "losses": losses(rows),
         "load": loads(rows),
         "curves": CURVES if any(map(curves, optimisers.SETS)) else NOT_RUN,
-        "races": table_of_races() if any(map(races, optimisers.SETS)) else NOT_RUN,
+        "races": table_of_races(1) if any(map(races, optimisers.SETS)) else NOT_RUN,
         "steps": table_of_steps(),
     }
 

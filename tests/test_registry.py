@@ -48,14 +48,16 @@ def test_a_name_works_in_the_command_the_estimators_and_files(entry):
 
 def test_the_table_of_likelihoods_has_all_with_a_name_and_no_other():
     page = (DOCS / "explanation" / "likelihoods.md").read_text("utf-8")
+    pictures = (DOCS / "explanation" / "likelihood_pictures.md").read_text("utf-8")
     table = page.split("\n## ")[1].split("\n| name |")[1].split("\n\n")[0]
     rows = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
     assert len(rows) == len(LIKELIHOODS)
     for (name, _, link, _, estimator), entry in zip(
         rows, LIKELIHOODS.values(), strict=True
     ):
-        assert name == f"[`{entry.name}`](#{entry.kind.lower()})"
-        assert f"\n## {entry.kind}\n" in page
+        place = f"likelihood_pictures.md#{entry.kind.lower()}"
+        assert name == f"[`{entry.name}`]({place})"
+        assert f"\n## {entry.kind}\n" in pictures
         assert link.startswith(entry.link)
         assert estimator == f"`{registry.ESTIMATORS[entry.task]}`"
 

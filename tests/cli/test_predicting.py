@@ -195,7 +195,7 @@ def test_what_was_done_is_said_and_not_done_again(dataset, tmp_path, made, capsy
     assert times == {path: path.stat().st_mtime_ns for path in times}
     assert said(0, 1)["rows_written"] == 0
     assert predicting._summary(first).endswith(
-        "out lacks 3 of 5 parts: other processes make them"
+        "3 of 5 parts left, which other processes write"
     )
     assert "process 1 of 2: wrote 1,000 rows in 2 parts\n" in predicting._summary(first)
     assert "and found 1,000 in 2 parts done\n" in predicting._summary(second)

@@ -42,6 +42,15 @@ def test_a_run_does_not_depend_on_the_unit_of_the_inputs():
     )
 
 
+def test_a_rule_learns_how_many_rows_there_are_from_fit():
+    natural, adam = natgrad.mirror_descent(0.1), optax.adam(0.01)
+    free, told = gp.alternating(natural, adam), gp.alternating(natural, adam, N)
+    one, other = (gp.fit(start(), (X, Y), rule=r, **OPTIONS) for r in (free, told))
+    assert one.history[-1].objective == other.history[-1].objective
+    jax.tree.map(np.testing.assert_array_equal, one.params, other.params)
+    assert free.sized is not None and free.sized(N) is free.sized(N)
+
+
 def test_frames_weights_and_held_out_rows_are_taken():
     frame = pandas.DataFrame(X, columns=["a", "b"])
     plain = gp.fit(start(), (X, Y), **OPTIONS)

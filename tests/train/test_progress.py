@@ -95,8 +95,8 @@ def test_a_run_that_ends_itself_has_limits_and_no_share(monkeypatch):
     monkeypatch.setattr("sys.stderr", file)
     use()
     first, second, last = file.getvalue().splitlines()
-    assert first.endswith("  ? left") and "converged" in last
-    assert second.startswith("step 37/5000") and "  at most " in second
+    assert "left" not in first and "converged" in last
+    assert second.startswith("step 37 of at most 5000") and "  at most 0" in second
 
 
 def test_a_stage_says_what_it_is(monkeypatch, capsys):

@@ -27,6 +27,8 @@ EXTRAS = {
     "parquet": ("pyarrow", "pyarrow"),
     "plot": ("matplotlib", "matplotlib"),
     "onnx": ("onnx", "onnx"),
+    "stablehlo": ("flatbuffers", "flatbuffers"),
+    "numpyro": ("numpyro", "numpyro"),
     "tensorboard": ("tensorboardX", "tensorboardX"),
     "mlflow": ("mlflow-skinny", "mlflow"),
     "ray": ("ray", "ray"),

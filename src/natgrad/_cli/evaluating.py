@@ -98,7 +98,9 @@ def _wrapped(words: Iterable[str], width: int = 66) -> str:
 
 
 def _shown(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return f"{value:,}" if type(value) is int else str(value)
 
 
 def plot(model: str, data: str, out: str) -> None:

@@ -353,9 +353,7 @@ def _summary(given: dict[str, Any]) -> str:
         found = counted(given["parts_found"], "part")
         text += f", and found {given['rows_found']:,} in {found} done"
     if given["missing"]:
-        text += (
-            f"\n{out} lacks {given['missing']:,} of {parts}: other processes make them"
-        )
+        text += f"\n{given['missing']:,} of {parts} left, which other processes write"
         return text
     columns = ", ".join(given["columns"])
     return f"{text}\n{out} is complete: {given['rows']:,} rows of {columns} in {parts}"

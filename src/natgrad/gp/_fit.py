@@ -116,8 +116,10 @@ def fit(
     elif not isinstance(rule, Rule):
         raise InputError(
             f"the rule is a {type(rule).__name__}; it should be a Rule, such as "
-            "alternating(natural, ordinary, num_data) and natgrad.train.in_turn make"
+            "alternating(natural, ordinary) and natgrad.train.in_turn make"
         )
+    elif rule.sized is not None:
+        rule = rule.sized(batches.num_data)
     loss = lambda model, batch: -elbo(model, batch, batches.num_data)
     score = None if held_out is None else _score(model, as_batch(held_out))
     uncensored = getattr(model.likelihood, "noise", model.likelihood)
@@ -156,9 +158,12 @@ def fits_at_once(model: SparseGP, rows: int) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def default_rule(num_data: int | float | None, fraction: float | None) -> Rule:
-    """One object for one size of data, so that it is compiled once."""
+    """One object for one size of data, so that it is compiled once.
+
+    Without a size, the weights of a batch add up to that of all rows.
+    """
     rule = alternating(guarded_ngd(fraction), default_hyperparameters(), num_data)
-    return rule._replace(is_annealed=True)
+    return rule._replace(is_annealed=True, sized=None)
 
 
 def fixed_hyperparameters(
@@ -166,9 +171,9 @@ def fixed_hyperparameters(
 ) -> Rule:
     """A rule for `fit` that moves q alone, with `natural`.
 
-    `num_data` is the number of rows, needed if they come in batches.
+    `num_data` is the number of rows, which `fit` knows.
 
-    >>> rule = gp.fixed_hyperparameters(natgrad.ngd(1.0), len(y))
+    >>> rule = gp.fixed_hyperparameters(natgrad.ngd(1.0))
     >>> fitted = gp.fit(model, (x, y), rule=rule, steps=2, progress=False)
     >>> bool(fitted.params.likelihood.variance == model.likelihood.variance)
     True

@@ -1,5 +1,6 @@
 """A natural step on q and an ordinary step on the hyperparameters."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -34,15 +35,18 @@ def alternating(
     """A rule for `fit`: `natural` moves q, then `ordinary` the rest, on one batch.
 
     The paper alternates too, but starts with `ordinary`. The loss is the negative ELBO
-    of `num_data` rows. natgrad projects the batch once for both halves and for all
-    trials of a guarded step. In the second half it differentiates only the
-    hyperparameters.
+    of `num_data` rows: `fit` knows their number, and in a loop of your own you give it.
+    natgrad projects the batch once for both halves and for all trials of a guarded
+    step. In the second half it differentiates only the hyperparameters.
 
-    >>> rule = gp.alternating(natgrad.ngd(0.1), optax.adam(0.01), len(y))
+    >>> rule = gp.alternating(natgrad.ngd(0.1), optax.adam(0.01))
     >>> options = {"rule": rule, "steps": 10, "progress": False}
     >>> gp.fit(model, (x, y), **options).history[-1].step
     10
     """
+    sized = None
+    if num_data is None:
+        sized = functools.cache(functools.partial(alternating, natural, ordinary))
     natural = optax.with_extra_args_support(natural)
     ordinary = on_hyperparameters(ordinary)
 
@@ -94,7 +98,7 @@ def alternating(
         model, state = kept_unless(is_good, there, (model, state))
         return model, state, jnp.where(is_good, value, jnp.nan)
 
-    return Rule(init, step, is_shareable=True)
+    return Rule(init, step, is_shareable=True, sized=sized)
 
 
 def hyperparameter_gradient(

@@ -68,7 +68,7 @@ class Progress:
         elif record is not None and time.monotonic() - self.shown >= SECONDS:
             self.shown = time.monotonic()
             if record.step != self.steps:
-                self._print(f"{summary(record)}  {self._left(record.step)} left")
+                self._print(summary(record) + self._left(record.step))
 
     def end(self, reason: str) -> None:
         """Shows the last record, and why the run ended."""
@@ -82,7 +82,8 @@ class Progress:
 
     def _print(self, text: str) -> None:
         if self.record is not None:
-            of = f"/{self.steps}" if self.steps else ""
+            of = " of at most " if self.ends_itself else "/"
+            of = f"{of}{self.steps}" if self.steps else ""
             line = f"{self.title}step {self.record.step}{of}  {text}"
             print(line, file=sys.stderr, flush=True)
 
@@ -94,8 +95,8 @@ class Progress:
         if self.seconds:
             left = min(left, self.seconds - spent)
         if left == float("inf"):
-            return "?"
-        return ("at most " if self.ends_itself else "") + clock(left)
+            return ""
+        return f"  {'at most ' if self.ends_itself else ''}{clock(left)} left"
 
 
 def _form(is_counted: bool, ends_itself: bool) -> str:

@@ -35,7 +35,8 @@ class Rule(NamedTuple):
     loss. `is_over`, a function of its state, ends the run; such a rule sees all rows at
     every step, on one device. `is_annealed` says that its rate falls with `progress`,
     and the loop decides when that begins. `is_brief` marks a rule for few, short steps:
-    it compiles faster and runs slower.
+    it compiles faster and runs slower. `sized` makes the rule for data of so many rows,
+    if it was made without their number.
 
     >>> rule = natgrad.train.in_turn(lambda q, batch: loss(q), natgrad.ngd(1.0))
     >>> moved, state, value = rule.step(q, rule.init(q), y)
@@ -49,6 +50,7 @@ class Rule(NamedTuple):
     is_over: Callable[[Any], Bool[Array, ""]] | None = None
     is_annealed: bool = False
     is_brief: bool = False
+    sized: Callable[[float], "Rule"] | None = None
 
 
 Loss = Callable[..., Array]
