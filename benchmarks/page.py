@@ -279,8 +279,8 @@ def verdict_on_tables(rows: Rows) -> str:
     single = [name for name, it in places.items() if it and len(it.splits) == 1]
     if single:
         text += (
-            f" {len(single)} of these sets have one split so far, and there only the "
-            "best counts."
+            f" Only one split was run of {listed(single)}, and there only the best "
+            "counts."
         )
     wins = {
         method: sum(it.best == method for it in places.values() if it)
@@ -719,9 +719,9 @@ def notes(rows: Rows) -> str:
 def appendix(rows: Rows) -> str:
     parts = [
         "# Benchmark tables\n\n"
-        "All numbers of the [benchmarks](benchmarks.md). Scores are means over the "
-        "splits in the last column, which every method was run on. The best is bold; "
-        "what is within one standard error of it is in italics. "
+        "More numbers of the [benchmarks](benchmarks.md). Scores on tables are means "
+        "over the splits in the last column, which every method was run on. The best "
+        "is bold; what is within one standard error of it is in italics. "
         "`python benchmarks/run.py page` writes this page from the tables in "
         "`benchmarks/results`."
     ]

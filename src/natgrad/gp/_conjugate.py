@@ -39,10 +39,9 @@ def inverse_of_prior(of: Any, inducing: Any) -> Float[Array, "M M"]:
     return inverse_factor(of.kernel(z, z))
 
 
-def row_sums(of: Any, inducing: Any, batch: Batch, inverse: Any = None) -> RowSums:
-    """The sums over a batch; `inverse` is L⁻¹, where it is known."""
+def row_sums(of: Any, inducing: Any, batch: Batch, inverse: Any) -> RowSums:
+    """The sums over a batch; `inverse` is L⁻¹."""
     z = in_floating_point(of, inducing)
-    inverse = inverse_of_prior(of, z) if inverse is None else inverse
 
     def add(sums: RowSums, rows: Any) -> tuple[RowSums, None]:
         x, y, weight = rows
@@ -81,12 +80,11 @@ def root_of_covariance(sums: RowSums, variance: Any) -> Float[Array, "M M"]:
     return inverse_upper(precision + eye_like(precision)).T
 
 
-def solved(of: Any, inducing: Any, sums: RowSums, root: Any = None) -> SparseGP:
-    """The model with the best q; `root` is that of its covariance, where it is known.
+def solved(of: Any, inducing: Any, sums: RowSums, root: Any) -> SparseGP:
+    """The model with the best q; `root` is that of its covariance.
 
     `of` is a kernel, Gaussian noise and a mean.
     """
     variance = of.likelihood.variance
-    root = root_of_covariance(sums, variance) if root is None else root
     q = Moments(root @ (root.T @ sums.moment) / variance, Sqrt(root))
     return SparseGP(of.kernel, of.likelihood, inducing, q, of.mean)

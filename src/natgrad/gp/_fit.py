@@ -118,8 +118,6 @@ def fit(
             f"the rule is a {type(rule).__name__}; it should be a Rule, such as "
             "alternating(natural, ordinary) and natgrad.train.in_turn make"
         )
-    elif rule.sized is not None:
-        rule = rule.sized(batches.num_data)
     loss = lambda model, batch: -elbo(model, batch, batches.num_data)
     score = None if held_out is None else _score(model, as_batch(held_out))
     uncensored = getattr(model.likelihood, "noise", model.likelihood)
@@ -171,7 +169,7 @@ def fixed_hyperparameters(
 ) -> Rule:
     """A rule for `fit` that moves q alone, with `natural`.
 
-    `num_data` is the number of rows, which `fit` knows.
+    `num_data` is the number of rows: `fit` sets it; in your own loop, pass it.
 
     >>> rule = gp.fixed_hyperparameters(natgrad.ngd(1.0))
     >>> fitted = gp.fit(model, (x, y), rule=rule, steps=2, progress=False)

@@ -33,7 +33,7 @@ from natgrad.gp._few_rows import misfit_of_sample
 from natgrad.linalg._triangular import lower_apply
 from natgrad.train._history import Record
 from natgrad.train._loop import Fitted
-from natgrad.train._progress import stage
+from natgrad.train._progress import announce
 
 
 TRIED, FLAT = 12, 1e-3
@@ -59,18 +59,18 @@ def fit(
     began, history, of = time.monotonic(), fitted.history, fitted.params
     inducing = np.asarray(inducing)
     what = f"all rows, {len(inducing):,} inducing inputs"
-    with stage(what, bool(options.get("progress", True))):
-        sums, seen = _seen(of, inducing, rows, held_out)
+    announce(what, bool(options.get("progress", True)))
+    sums, seen = _seen(of, inducing, rows, held_out)
 
-        def score(noise: float) -> float:
-            variance = jnp.asarray(noise**2)
-            return float(_score(_root(sums, variance), sums, seen, variance))
+    def score(noise: float) -> float:
+        variance = jnp.asarray(noise**2)
+        return float(_score(_root(sums, variance), sums, seen, variance))
 
-        noise, best = _best(score, math.sqrt(float(of.likelihood.variance)))
-        of = of._replace(likelihood=type(of.likelihood)(noise**2))
-        sums = _added(sums, seen)
-        root = _root(sums, jnp.asarray(noise**2))
-        model = jax.block_until_ready(solved(of, inducing, sums, root))
+    noise, best = _best(score, math.sqrt(float(of.likelihood.variance)))
+    of = of._replace(likelihood=type(of.likelihood)(noise**2))
+    sums = _added(sums, seen)
+    root = _root(sums, of.likelihood.variance)
+    model = jax.block_until_ready(solved(of, inducing, sums, root))
     last = history[-1]
     seconds = last.seconds + time.monotonic() - began
     history.add(Record(last.step, seconds, last.objective, score=best))
@@ -115,11 +115,12 @@ def _rows_seen(
 ) -> tuple[RowSums, Seen]:
     """The sums over rows, and the held-out rows."""
     z, inverse = in_floating_point(of, inducing), inverse_of_prior(of, inducing)
-    x, weight = jnp.asarray(held_out.x, z.dtype), held_out.weight
+    x, y, weight = held_out
+    x, y = jnp.asarray(x, z.dtype), jnp.asarray(y, z.dtype)
     features = lower_apply(inverse, of.kernel(z, x))
     rest = jnp.maximum(of.kernel.diag(x) - (features**2).sum(0), 0)
-    weight = jnp.ones(len(x)) if weight is None else jnp.asarray(weight)
-    seen = Seen(features, rest, held_out.y - of.mean(x), weight)
+    weight = np.ones(len(x)) if weight is None else weight
+    seen = Seen(features, rest, y - of.mean(x), jnp.asarray(weight, z.dtype))
     return row_sums(of, z, rows, inverse), seen
 
 

@@ -35,9 +35,9 @@ def alternating(
     """A rule for `fit`: `natural` moves q, then `ordinary` the rest, on one batch.
 
     The paper alternates too, but starts with `ordinary`. The loss is the negative ELBO
-    of `num_data` rows: `fit` knows their number, and in a loop of your own you give it.
-    natgrad projects the batch once for both halves and for all trials of a guarded
-    step. In the second half it differentiates only the hyperparameters.
+    of `num_data` rows: `fit` sets it; in your own loop, pass it. natgrad projects the
+    batch once for both halves and for all trials of a guarded step. In the second half
+    it differentiates only the hyperparameters.
 
     >>> rule = gp.alternating(natgrad.ngd(0.1), optax.adam(0.01))
     >>> options = {"rule": rule, "steps": 10, "progress": False}

@@ -21,7 +21,12 @@ from natgrad._runtime.compiler import SHORT_RUN
 from natgrad.data._batch import Batch
 from natgrad.data._batches import Arrays
 from natgrad.gp import _few_rows as few_rows
-from natgrad.gp._conjugate import row_sums, solved
+from natgrad.gp._conjugate import (
+    inverse_of_prior,
+    root_of_covariance,
+    row_sums,
+    solved,
+)
 from natgrad.gp._profile import total_weight
 from natgrad.gp._projection import Factor, factor_of, factorized, with_jitter
 from natgrad.gp._sparse import SparseGP
@@ -159,7 +164,9 @@ def posterior(of: Hyperparameters, inducing: Any, batch: Batch) -> SparseGP:
     >>> bool(abs(gap) < 1e-3)
     True
     """
-    return solved(of, inducing, row_sums(of, inducing, batch))
+    sums = row_sums(of, inducing, batch, inverse_of_prior(of, inducing))
+    root = root_of_covariance(sums, of.likelihood.variance)
+    return solved(of, inducing, sums, root)
 
 
 # Only `fit` calls this: jax refuses compiler options inside another program.

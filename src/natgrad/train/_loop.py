@@ -33,7 +33,7 @@ from natgrad.train._mesh import Devices, devices_for, unlike_parts
 from natgrad.train._options import Options
 from natgrad.train._profile import profile_rule
 from natgrad.train._progress import Progress, Silent
-from natgrad.train._rules import Loss, Rule, default_rule, in_turn
+from natgrad.train._rules import Loss, Rule, default_rule, for_rows, in_turn
 from natgrad.train._saver import Saver
 from natgrad.train._watch import REASONS, TERMINATED, Clock, Signals, Watchdog
 
@@ -165,7 +165,8 @@ class _Run:
         loss: Loss | None,
         options: Options,
     ):
-        self.rule, self.loss, self.options = rule, loss, options
+        rule = self.rule = for_rows(rule, batches.num_data)
+        self.loss, self.options = loss, options
         self.config = _described(batches, options.seed, options.config)
         self.devices = _devices(rule, loss, params, batches, options.latent_parts)
         self.params, self.complete = divided(params)
@@ -177,9 +178,8 @@ class _Run:
         self.signals = Signals()
         is_alone = self.devices.processes == 1
         self.watchdog = Watchdog(None if is_alone else distributed.limit("PATIENCE"))
-        self.steps = options.steps and int(options.steps)
-        if options.steps is None and options.minutes is None:
-            self.steps = STEPS
+        most = STEPS if options.minutes is None else None
+        self.steps = most if options.steps is None else int(options.steps)
         every = max(1, min((self.steps or STEPS) // RECORDS, LONGEST))
         self.every = 1 if rule.is_over is not None else options.log_every or every
 

@@ -3,7 +3,6 @@
 import shutil
 import sys
 import time
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from natgrad import distributed
@@ -37,11 +36,12 @@ class Progress:
             from tqdm.auto import tqdm
 
             # A run of so many minutes is measured by the clock.
+            total = self.steps or round(self.seconds or 0)
             self.bar = tqdm(
-                total=self.steps or round(self.seconds or 0),
+                total=None if self.ends_itself else total,
                 initial=self.begin if self.steps else 0,
                 desc=f"{self.title}compiling ",
-                bar_format=_form(self.steps is not None, self.ends_itself),
+                bar_format=_form(self.steps, self.ends_itself),
                 dynamic_ncols=True,
             )
         return self
@@ -63,7 +63,8 @@ class Progress:
         if self.bar is not None:
             if record is not None:
                 self.bar.set_postfix_str(summary(record), refresh=False)
-            now = step if self.steps else min(spent, self.bar.total)
+            is_counted = self.steps or self.ends_itself
+            now = step if is_counted else min(spent, self.bar.total)
             self.bar.update(now - self.bar.n)
         elif record is not None and time.monotonic() - self.shown >= SECONDS:
             self.shown = time.monotonic()
@@ -99,44 +100,24 @@ class Progress:
         return f"  {'at most ' if self.ends_itself else ''}{clock(left)} left"
 
 
-def _form(is_counted: bool, ends_itself: bool) -> str:
+def _form(steps: int | None, ends_itself: bool) -> str:
     """The format of a bar: a narrow terminal has room for its numbers only.
 
     A run that ends itself seldom takes all its steps, and has no share of them to show.
     """
-    if is_counted and ends_itself:
-        return "{desc}{n_fmt} of at most {total_fmt} steps [{elapsed}]{postfix}"
+    if ends_itself:
+        most = f" of at most {steps}" if steps else ""
+        return f"{{desc}}{{n_fmt}}{most} steps [{{elapsed}}]{{postfix}}"
     is_narrow = shutil.get_terminal_size().columns < 100
     bar = "{percentage:3.0f}%" if is_narrow else "{percentage:3.0f}%|{bar:16}|"
-    count = " {n_fmt}/{total_fmt}" if is_counted else ""
+    count = " {n_fmt}/{total_fmt}" if steps else ""
     return "{desc}" + bar + count + " [{elapsed}<{remaining}]{postfix}"
 
 
-def stage(what: str, is_shown: bool) -> AbstractContextManager[Any]:
+def announce(what: str, is_shown: bool) -> None:
     """Says what is done where no steps are counted; several processes say it once."""
-    is_shown &= distributed.place().process == 0
-    return Stage(what) if is_shown else nullcontext()
-
-
-class Stage:
-    """Shows what is being done, and in a terminal for how long."""
-
-    def __init__(self, what: str):
-        self.what = what
-        self.bar: Any = None
-
-    def __enter__(self) -> "Stage":
-        if is_interactive():
-            from tqdm.auto import tqdm
-
-            self.bar = tqdm(desc=self.what, bar_format="{desc} [{elapsed}]")
-        else:
-            print(self.what, file=sys.stderr, flush=True)
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        if self.bar is not None:
-            self.bar.close()
+    if is_shown and distributed.place().process == 0:
+        print(what, file=sys.stderr, flush=True)
 
 
 class Silent:

@@ -36,7 +36,7 @@ class Rule(NamedTuple):
     every step, on one device. `is_annealed` says that its rate falls with `progress`,
     and the loop decides when that begins. `is_brief` marks a rule for few, short steps:
     it compiles faster and runs slower. `sized` makes the rule for data of so many rows,
-    if it was made without their number.
+    if it was made without their number, which the loop knows.
 
     >>> rule = natgrad.train.in_turn(lambda q, batch: loss(q), natgrad.ngd(1.0))
     >>> moved, state, value = rule.step(q, rule.init(q), y)
@@ -51,6 +51,14 @@ class Rule(NamedTuple):
     is_annealed: bool = False
     is_brief: bool = False
     sized: Callable[[float], "Rule"] | None = None
+
+
+def for_rows(rule: Rule, num_data: int | float | None) -> Rule:
+    """The rule for data of so many rows."""
+    if rule.sized is None or num_data is None:
+        return rule
+    made = rule.sized(num_data)
+    return rule._replace(init=made.init, step=made.step, sized=None)
 
 
 Loss = Callable[..., Array]
