@@ -7,13 +7,10 @@ them; and `draw`, which draws the pictures. `text` has the paper's statements th
 no figure.
 """
 
-import contextlib
 import datetime
-import signal
 import tempfile
-import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from importlib import import_module, util
 from pathlib import Path
 from typing import Any
@@ -106,37 +103,13 @@ def compute(name: str, folder: Path, is_quick: bool = False) -> Any:
         if not missing:
             return store.of(configs)
         there: Any = {"initial": len(configs) - len(missing), "total": len(configs)}
-        bar = tqdm(missing, desc=name, dynamic_ncols=True, **there)
-        with interrupts() as received, bar:
+        with tqdm(missing, desc=name, dynamic_ncols=True, **there) as bar:
             for config in bar:
                 bar.set_postfix_str(described(config))
                 began = time.monotonic()
                 with jax.enable_x64(True):
                     columns = experiment.run(config)
-                if received:  # and swallowed, so the run may be cut short
-                    raise KeyboardInterrupt
                 store.put(config, columns, time.monotonic() - began)
-
-
-@contextlib.contextmanager
-def interrupts() -> Iterator[list[int]]:
-    """The interrupts so far: libraries swallow what one raises in their callbacks."""
-    received: list[int] = []
-    before = signal.getsignal(signal.SIGINT)
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or before == signal.SIG_IGN:
-        yield received
-        return
-
-    def receive(number: int, _: Any) -> None:
-        received.append(number)
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGINT, receive)
-    try:
-        yield received
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def draw(name: str, table: Any, folder: Path, is_quick: bool = False) -> list[Path]:

@@ -1,8 +1,6 @@
 """Laws of the paper's experiments: how runs are kept, made, resumed and drawn."""
 
-import contextlib
 import os
-import signal
 import sys
 import threading
 import types
@@ -191,26 +189,6 @@ def test_only_what_is_missing_is_made(fake, tmp_path):
     assert names(tmp_path.iterdir()) == names(written)
     assert (tmp_path / "fake.png").read_text() == "6 rows"
     assert paper.reproduce("all", tmp_path) == written and len(fake.made) == 3
-
-
-@pytest.mark.parametrize("number", [1, 2, 3])
-def test_an_interrupt_that_a_run_swallows_ends_the_runs(
-    number, fake, tmp_path, monkeypatch
-):
-    def swallowing(config, run=fake.run):
-        found = run(config)
-        if len(fake.made) == number:
-            with contextlib.suppress(KeyboardInterrupt):
-                signal.raise_signal(signal.SIGINT)
-        return found
-
-    handler = signal.getsignal(signal.SIGINT)
-    monkeypatch.setattr(fake, "run", swallowing)
-    with pytest.raises(KeyboardInterrupt):
-        paper.reproduce("fig1", tmp_path)
-    assert len(fake.made) == number and signal.getsignal(signal.SIGINT) is handler
-    # What was interrupted may be cut short, and is made again.
-    assert len(Store(tmp_path / "fig1.parquet").table) == 2 * (number - 1)
 
 
 def test_quick_forms_leave_others_alone(fake, tmp_path):
