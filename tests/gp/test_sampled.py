@@ -83,7 +83,7 @@ def test_the_score_is_the_log_density_that_the_model_predicts():
     batch, other, of = table(150), table(40, seed=1), hyperparameters()
     z = batch.x[:30]
     model = solved(of, z, batch)
-    sums, seen = sampled._seen(of, z, batch, other)
+    sums, seen = sampled._one_pass(of, z, batch, other)
     density = gp.predictor(model).log_density(other.x, other.y)
     expected = np.average(density, weights=other.weight)
     variance = of.likelihood.variance

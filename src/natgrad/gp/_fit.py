@@ -158,7 +158,7 @@ def fits_at_once(model: SparseGP, rows: int) -> bool:
 def default_rule(num_data: int | float | None, fraction: float | None) -> Rule:
     """One object for one size of data, so that it is compiled once.
 
-    Without a size, the weights of a batch add up to that of all rows.
+    Without `num_data`, the weights of each batch should add up to those of all rows.
     """
     rule = alternating(guarded_ngd(fraction), default_hyperparameters(), num_data)
     return rule._replace(is_annealed=True, sized=None)

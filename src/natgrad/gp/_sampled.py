@@ -60,7 +60,7 @@ def fit(
     inducing = np.asarray(inducing)
     what = f"all rows, {len(inducing):,} inducing inputs"
     announce(what, bool(options.get("progress", True)))
-    sums, seen = _seen(of, inducing, rows, held_out)
+    sums, seen = _one_pass(of, inducing, rows, held_out)
 
     def score(noise: float) -> float:
         variance = jnp.asarray(noise**2)
@@ -110,7 +110,7 @@ class Seen(NamedTuple):
     weight: Float[Array, " N"]
 
 
-def _rows_seen(
+def _read_once(
     of: Any, inducing: Any, rows: Batch, held_out: Batch
 ) -> tuple[RowSums, Seen]:
     """The sums over rows, and the held-out rows."""
@@ -142,7 +142,7 @@ def _with_held_out(sums: RowSums, seen: Seen) -> RowSums:
 
 # Only `fit` calls these: jax refuses compiler options inside another program.
 _jit: Any = eqx.filter_jit  # its type knows of no options of jax.jit
-_seen = _jit(_rows_seen, compiler_options=SHORT_RUN)
+_one_pass = _jit(_read_once, compiler_options=SHORT_RUN)
 _root = _jit(root_of_covariance, compiler_options=SHORT_RUN)
 _score = _jit(_density, compiler_options=SHORT_RUN)
 _added = _jit(_with_held_out, compiler_options=SHORT_RUN)
