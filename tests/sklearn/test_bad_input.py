@@ -23,6 +23,8 @@ ROWS = 32
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((ROWS, 2))
 Y = X[:, 0] + 0.1 * RNG.standard_normal(ROWS)
+LABELS = np.where(Y > 0, "yes", "no").astype(object)
+NO_TARGET = "y has no value in 1 of 32 rows, the first in row 3; drop these rows"
 
 
 def changed(array, value):
@@ -36,7 +38,14 @@ def regressor(likelihood="gaussian"):
 
 
 WRONG = {
-    "NaN in y": (regressor(), X, changed(Y, np.nan), "NaN"),
+    "NaN in y": (regressor(), X, changed(Y, np.nan), NO_TARGET),
+    "None in y": (GPClassifier(**SHORT), X, changed(LABELS, None), NO_TARGET),
+    "null in y": (
+        GPOrdinal(**SHORT),
+        X,
+        pd.Series(changed(np.sign(Y), np.nan), dtype="Int64"),
+        NO_TARGET,
+    ),
     "inf": (regressor(), changed(X, np.inf), Y, "infinity"),
     "one class": (GPClassifier(**SHORT), X, np.ones(ROWS), "only one class"),
     "one order": (GPOrdinal(**SHORT), X, np.ones(ROWS), "only one class"),

@@ -3,13 +3,13 @@
 import copy
 import hashlib
 import itertools
-import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
 
+from natgrad._warnings import warn
 from natgrad.data._batch import Batch
 from natgrad.data._columns import dates, require
 from natgrad.data._frames import require_numbers
@@ -265,11 +265,10 @@ class IterableBatches:
                 "have more than the first"
             )
         if not isinstance(batch, Batch):
-            warnings.warn(
+            warn(
                 f"a batch of {size} rows was left out, as the first had {rows}; "
                 "give natgrad.data.Batch(x, y), which natgrad can pad",
                 InputWarning,
-                stacklevel=2,
             )
             return None
         return longer(batch, rows - size, -1)

@@ -2,13 +2,13 @@
 
 import dataclasses
 import math
-import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from natgrad._config import FILLED, PERIODS
+from natgrad._warnings import warn
 from natgrad.data._columns import (
     coded,
     days,
@@ -116,12 +116,11 @@ class Category(AbstractColumn):
         is_unknown = places < 0
         if is_unknown.any():
             unknown = texts[codes[is_unknown.argmax()]]
-            warnings.warn(
+            warn(
                 f"column {self.name!r} has the value {unknown!r}, which was not among "
                 f"the training rows; natgrad takes it for none of "
                 f"{listed(self.values)}",
                 InputWarning,
-                stacklevel=6,
             )
         return places
 

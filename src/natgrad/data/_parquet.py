@@ -3,13 +3,13 @@
 import copy
 import hashlib
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from natgrad._warnings import warn
 from natgrad.data._batch import Batch, Columns
 from natgrad.data._batches import check_share
 from natgrad.data._columns import is_category, is_timestamp, target_of
@@ -281,21 +281,19 @@ class Parquet:
         size = float(np.sort(self.dataset.rows)[-held:].sum()) * width
         largest = int(self.dataset.rows.max())
         if size > MOST_BYTES or largest > MOST_ROWS:
-            warnings.warn(
+            warn(
                 f"the row groups have up to {largest:,} rows, and those in memory at a "
                 f"time take {size / 2**30:.1f} GB; cut the table smaller: {REMEDY}",
                 InputWarning,
-                stacklevel=3,
             )
         ratio = noise(
             self.dataset, self.target, self.batch_size, self.shards * self.pool
         )
         if ratio > NOISIER:
-            warnings.warn(
+            warn(
                 f"the table seems sorted: the mean target of a batch is {ratio:.1f} "
                 f"times noisier than that of rows at random; shuffle it once: {REMEDY}",
                 InputWarning,
-                stacklevel=3,
             )
 
 

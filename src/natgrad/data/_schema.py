@@ -1,13 +1,13 @@
 """The schema of a table: what its columns are, and how they become a matrix."""
 
 import dataclasses
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from natgrad._config import NULLS
+from natgrad._warnings import warn
 from natgrad.data._columns import (
     coded,
     days,
@@ -117,11 +117,10 @@ class Schema:
             refuse_nulls(is_null, column.name)
         if self.nulls == "indicator" and not column.has_gaps and is_null.any():
             what = "none of its values" if isinstance(column, Category) else "the mean"
-            warnings.warn(
+            warn(
                 f"column {column.name!r} has nulls, and the training rows had none; "
                 f"natgrad takes {what} instead",
                 InputWarning,
-                stacklevel=5,
             )
         return column.expand(values)
 

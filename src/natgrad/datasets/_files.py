@@ -4,13 +4,13 @@ import difflib
 import hashlib
 import os
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from natgrad._runtime.cache_folder import cache_folder
+from natgrad._warnings import warn
 from natgrad.data import _tables as tables
 from natgrad.data._columns import numbers
 from natgrad.datasets._registry import KNOWN, Dataset
@@ -190,9 +190,8 @@ def check(
             "pass unverified=True (--unverified on the command line), or pass the file "
             "by its path"
         )
-    warnings.warn(
+    warn(
         f"{where} is unverified: its shape and the range of its targets are those of "
         f"{known.name}, and its numbers may not be",
         InputWarning,
-        stacklevel=3,
     )

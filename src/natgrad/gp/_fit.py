@@ -1,7 +1,6 @@
 """Training a sparse Gaussian process: a model and data in, a trained model out."""
 
 import functools
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ from jax import lax
 from jaxtyping import Array
 
 from natgrad._guarded import guarded_ngd
+from natgrad._warnings import warn
 from natgrad.data._batch import Batch, split
 from natgrad.data._batches import (
     Arrays,
@@ -144,7 +144,7 @@ def _warn_of_doubts(fitted: Fitted, rows: Batch) -> None:
     if doubt is None and fitted.history.reason == CONVERGED:
         doubt = worse(fitted.history[-1].objective, split(rows.y)[0], rows.weight)
     if doubt is not None:
-        warnings.warn(doubt, InputWarning, stacklevel=3)
+        warn(doubt, InputWarning)
 
 
 def fits_at_once(model: SparseGP, rows: int) -> bool:

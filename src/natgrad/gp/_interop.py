@@ -1,7 +1,6 @@
 """Kernels of tinygp, GPJax and scikit-learn, as kernels of ours."""
 
 import dataclasses
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from natgrad._warnings import warn
 from natgrad.errors import InputError, InputWarning
 from natgrad.gp._distances import Gram, Others, Rows
 from natgrad.gp._parameters import as_floats
@@ -166,11 +166,10 @@ def from_tinygp(kernel: Any, real: Sequence[str] = ()) -> FromTinygp:
 
     kernel = jax.tree_util.tree_map_with_path(converted, kernel)
     if plain:
-        warnings.warn(
+        warn(
             f"{type(kernel).__name__} of tinygp has plain numbers ({', '.join(plain)}),"
             " which have no gradients; they were made arrays, and are trained",
             InputWarning,
-            stacklevel=2,
         )
     return FromTinygp(*taken_apart(kernel, is_log))
 

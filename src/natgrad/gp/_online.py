@@ -4,7 +4,6 @@ Of the rows that are gone it keeps their sites, at the inducing inputs, and a un
 sample of the rows themselves, from which the noise is learned.
 """
 
-import warnings
 from typing import Any, cast
 
 import equinox as eqx
@@ -14,6 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from natgrad._runtime.threads import few_threads, largest
+from natgrad._warnings import warn
 from natgrad.data._batch import Batch
 from natgrad.data._batches import as_batch, longer, padded, some_rows
 from natgrad.errors import FitError, InputError, InputWarning
@@ -90,12 +90,11 @@ class Online(eqx.Module):
             for piece in _pieces(batch):
                 online = _after(online, piece)
         if online.lost > DOUBTFUL >= self.lost:
-            warnings.warn(
+            warn(
                 f"{len(online.model.inducing)} inducing inputs cannot represent all "
                 f"{online.num_data:.0f} rows so far; predictions lose about "
                 f"{online.lost:.2f} nats per row. Allow more inducing inputs",
                 InputWarning,
-                stacklevel=3,  # Equinox wraps methods
             )
         return online
 

@@ -7,7 +7,6 @@ are all at rest are those of the best q for all rows.
 """
 
 import hashlib
-import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from natgrad import _container as container
+from natgrad._warnings import warn
 from natgrad.data._batch import Batch
 from natgrad.data._batches import as_batch
 from natgrad.errors import InputError, InputWarning
@@ -108,12 +108,11 @@ def fit_site(model: SparseGP, data: Any, site: PartySite | None = None) -> Party
     pieces = _pieces(batch)
     linear, precision = (np.asarray(part) for part in _fitted(model, theta, pieces))
     if (left := float(_unseen(model, pieces))) > UNSEEN:
-        warnings.warn(
+        warn(
             f"the inducing inputs see little of these {len(batch.x)} rows: they leave "
             f"{left:.0%} of the prior variance there. Choose inducing inputs that "
             "cover the rows of all parties",
             InputWarning,
-            stacklevel=2,
         )
     return PartySite(linear, precision, len(batch.x), mark)
 

@@ -1,7 +1,6 @@
 """Prediction from a sparse Gaussian process, in chunks of bounded memory."""
 
 import functools
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ from jax.core import Tracer, eval_context
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from natgrad._runtime.compiler import LONG_RUN, SHORT_RUN
+from natgrad._warnings import warn
 from natgrad.data._batch import split
 from natgrad.data._batches import as_array
 from natgrad.errors import FitError, InputError, NumericalWarning
@@ -238,12 +238,11 @@ def predictor(model: SparseGP) -> Predictor:
             "targets of a size near 1, or float64"
         )
     if jitter > 2 * max(1e-6, least_jitter(ready.whitening)):
-        warnings.warn(
+        warn(
             f"the kernel matrix of the inducing inputs is near singular: {jitter:.0e} "
             "of its diagonal was added; use fewer inducing inputs, or choose them by "
             "natgrad.gp.inducing.greedy",
             NumericalWarning,
-            stacklevel=2,
         )
     return ready
 

@@ -1,7 +1,6 @@
 """What a model learns from more rows, once it has seen others that are gone."""
 
 import functools
-import warnings
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -11,6 +10,7 @@ import optax
 from jaxtyping import Array
 
 from natgrad._guarded import guarded_ngd
+from natgrad._warnings import warn
 from natgrad.data._batches import Arrays, as_batch, padded, some_rows
 from natgrad.errors import InputWarning
 from natgrad.families.gaussian import AbstractGaussian
@@ -70,12 +70,11 @@ def update(model: SparseGP, data: Any) -> SparseGP:
         model = run(_rule(), params, batches, steps=STEPS, progress=False).params.model
     total = float(total_weight(batch))
     if left > UNSEEN * total:
-        warnings.warn(
+        warn(
             f"the inducing inputs see little of these {len(batch.x)} rows: they leave "
             f"{left / total:.0%} of the prior variance there. They were chosen from "
             "the first rows: fit on rows from the whole range, or on all of them",
             InputWarning,
-            stacklevel=2,
         )
     return model
 

@@ -10,6 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from natgrad._warnings import warn
 from natgrad.errors import InputError, InputWarning
 from natgrad.gp._interop import as_kernel
 from natgrad.gp._pivots import pivoted
@@ -185,10 +186,9 @@ def _all_of(
 ) -> np.ndarray:
     """The rows, with a word where they are fewer than was asked for."""
     if len(rows) < num:
-        warnings.warn(
+        warn(
             f"asked for {num} inducing inputs, but {why.format(len(rows))}; "
             "using these",
             InputWarning,
-            stacklevel=3,
         )
     return rows

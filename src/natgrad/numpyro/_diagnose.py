@@ -1,7 +1,6 @@
 """How well a guide fits the posterior of its model."""
 
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ from jax import lax
 from numpyro import handlers
 from numpyro.infer import Trace_ELBO
 
+from natgrad._warnings import warn
 from natgrad.errors import InputError
 
 
@@ -75,11 +75,10 @@ def diagnose(
     weights = np.asarray(lax.map(weigh, jax.random.split(key, draws)))
     khat = pareto_shape(weights)
     if not khat <= POOR:
-        warnings.warn(
+        warn(
             f"k-hat is {khat:.2f}, above {POOR}: the guide is a poor fit; transform "
             "the model, or run NUTS",
             UserWarning,
-            stacklevel=2,
         )
     error = float(weights.std(ddof=1)) / math.sqrt(draws)
     return Diagnosis(float(weights.mean()), error, khat)

@@ -2,7 +2,6 @@
 
 import math
 import time
-import warnings
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from natgrad import gp
 from natgrad._registry import KERNELS
+from natgrad._warnings import warn
 from natgrad.data._batch import Batch
 from natgrad.data._prepare import Stream
 from natgrad.data._schema import EncodedRows
@@ -142,7 +142,7 @@ class BaseGP(Fitted, BaseEstimator):
         value = last.objective if last.score is None else last.score
         doubt = reason_to_doubt(self, value, rows, weight)
         if doubt is not None:
-            warnings.warn(doubt, InputWarning, stacklevel=4)
+            warn(doubt, InputWarning)
         return self
 
     def _scale(
@@ -242,11 +242,10 @@ class BaseGP(Fitted, BaseEstimator):
             rise = f"rose by {gain:.2g} nats per row" if gain < math.inf else "may rise"
             self.message_ += f"; the ELBO still {rise}"
             more = "max_iter" if self.minutes is None else "max_iter or more minutes"
-            warnings.warn(
+            warn(
                 f"the ELBO still {rise} at the end of {self.n_iter_} steps; use a "
                 f"larger {more}",
                 ConvergenceWarning,
-                stacklevel=5,
             )
         elif history.reason != CONVERGED:
             self.message_ += "; the ELBO no longer rises"

@@ -25,6 +25,7 @@ def learn(
 
     If the schema is given, X is a table of Arrow.
     """
+    require_targets(y)
     rules = estimator._rules() | WITH_GAPS
     periods = checked_periods(estimator.date_periods)
     if schema is None and is_numeric(X):
@@ -46,6 +47,7 @@ def encode(estimator: Any, X: Any, y: Any = None) -> Any:
     """The rows of a table as numbers, as in `learn`; and the targets, if given."""
     if isinstance(X, EncodedRows):
         return X.x if y is None else (X.x, np.asarray(y))
+    require_targets(y)
     schema = schema_of(estimator)
     # With targets, scikit-learn checks that there is one for each row.
     targets = () if y is None else (y,)
@@ -69,6 +71,28 @@ def encode(estimator: Any, X: Any, y: Any = None) -> Any:
             )
         check, options = (check_array, {}) if y is None else (check_X_y, rules)
         return check(x, *targets, estimator=estimator, **options)
+
+
+def require_targets(y: Any) -> None:
+    """Raises an InputError if a row has no target.
+
+    Several outputs may have gaps, and `_outputs` checks them.
+    """
+    values = np.asarray(y)
+    is_one = values.ndim > 0 and values.size == len(values)
+    if values.dtype.kind not in "fO" or not is_one:
+        return
+    if hasattr(y, "isna"):
+        is_null = np.ravel(y.isna())
+    elif values.dtype.kind == "f":
+        is_null = np.isnan(values.ravel())
+    else:
+        is_null = np.array([v is None or v != v for v in values.ravel()], bool)
+    if is_null.any():
+        raise InputError(
+            f"y has no value in {is_null.sum():,} of {len(is_null):,} rows, the first "
+            f"in row {is_null.argmax()}; drop these rows"
+        )
 
 
 def schema_of(estimator: Any) -> Schema:

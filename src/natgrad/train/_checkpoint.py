@@ -12,7 +12,6 @@ import json
 import math
 import os
 import shutil
-import warnings
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -24,6 +23,7 @@ import numpy as np
 
 from natgrad import _container as container
 from natgrad._atomic import lock
+from natgrad._warnings import warn
 from natgrad.errors import (
     CheckpointError,
     CheckpointWarning,
@@ -217,11 +217,10 @@ class FolderCheckpoints:
             listed = "; ".join(f"step {step}: {why}" for step, why in damaged.items())
             raise CheckpointError(f"{self._folder} has no valid checkpoint: {listed}")
         for step, why in damaged.items():
-            warnings.warn(
+            warn(
                 f"the checkpoint of step {step} in {self._folder} is skipped, and that "
                 f"of step {found.step if found else None} is used: {why}",
                 CheckpointWarning,
-                stacklevel=4,
             )
         return found
 

@@ -4,7 +4,6 @@ A network of Equinox holds its activation, a function, next to its weights. A ru
 the numbers with a fraction, and puts the rest back wherever the loss is evaluated.
 """
 
-import warnings
 from typing import Any
 
 import equinox as eqx
@@ -12,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from natgrad._warnings import warn
 from natgrad.errors import InputWarning
 from natgrad.families._base import is_distribution
 
@@ -58,10 +58,9 @@ def divided(params: Any) -> tuple[Any, Constants]:
         is_number = isinstance(leaf, int | np.ndarray | np.generic | jax.Array)
         kind = getattr(leaf, "dtype", type(leaf))
         if is_number and jnp.issubdtype(kind, jnp.integer):
-            warnings.warn(
+            warn(
                 f"{jax.tree_util.keystr(path).lstrip('.')} holds whole numbers, which "
                 "are not trained; write them with a decimal point to train them",
                 InputWarning,
-                stacklevel=5,
             )
     return trained, Constants(rest)

@@ -3,13 +3,13 @@
 import dataclasses
 import json
 import math
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from natgrad._atomic import replacing
 from natgrad._printable import printable
+from natgrad._warnings import warn
 from natgrad.errors import CheckpointWarning
 
 
@@ -82,11 +82,10 @@ class History:
                 with self.path.open("a") as file:
                     file.write(_line(record))
             except OSError as error:  # a full disk is no reason to lose the run
-                warnings.warn(
+                warn(
                     f"a record could not be written to {self.path}: {error}; the run "
                     "continues",
                     CheckpointWarning,
-                    stacklevel=3,
                 )
 
     def __len__(self) -> int:

@@ -3,7 +3,6 @@
 import contextlib
 import inspect
 import json
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -14,6 +13,7 @@ from natgrad import distributed
 from natgrad._guarded import GuardedState
 from natgrad._runtime.programs import limit_programs
 from natgrad._runtime.threads import few_threads, largest
+from natgrad._warnings import warn
 from natgrad.data._batches import Arrays, Batches, IterableBatches, as_batches
 from natgrad.errors import FitError, InputError, InputWarning, Terminated
 from natgrad.train._compiled import (
@@ -329,7 +329,7 @@ def _devices(
     if why is not None and devices.processes > 1:
         raise InputError(why)
     if why is not None:
-        warnings.warn(f"{why}; one device is used", InputWarning, stacklevel=5)
+        warn(f"{why}; one device is used", InputWarning)
     return devices if why is None else Devices()
 
 

@@ -1,11 +1,11 @@
 """Saves the state of a run every few seconds, and resumes it."""
 
 import time
-import warnings
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from natgrad._warnings import warn
 from natgrad.errors import CheckpointError, CheckpointWarning
 from natgrad.train._checkpoint import FolderCheckpoints, as_json, describe
 from natgrad.train._history import History
@@ -74,7 +74,7 @@ class Saver:
         try:
             self._save(state, seconds, history)
         except CheckpointError as error:
-            warnings.warn(f"{error}; the run continues", CheckpointWarning, 4)
+            warn(f"{error}; the run continues", CheckpointWarning)
 
     def end(self, state: Any, seconds: float, history: History, params: Any) -> None:
         """Saves the last state and waits for it; `params` is the result of the run."""
