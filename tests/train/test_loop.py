@@ -83,6 +83,7 @@ def test_it_is_a_fold_of_the_rule_over_the_batches():
     ordinary = annealed(optax.scale_by_adam(), rules.RATE)
     guarded = natgrad.on_distributions(natgrad.guarded_ngd(8 / N))
     rule = in_turn(loss, guarded, natgrad.on_hyperparameters(ordinary))
+    rule = rules.averaged(rule)
     source = natgrad.data.Arrays(DATA, 8, 0)
     params, memory = start(), rule.init(start())
     step = jax.jit(rule.step)

@@ -36,7 +36,7 @@ from natgrad.gp.likelihoods._rows import (
     log_predictives,
 )
 from natgrad.train._loop import CONVERGED, Fitted, run
-from natgrad.train._rules import Rule
+from natgrad.train._rules import Rule, averaged
 
 
 BATCH = 256
@@ -70,9 +70,10 @@ def fit(
     best q (the profile), so the ELBO never falls, and the run stops when too little is
     left to gain. On a larger table, or if you give a `batch_size`, it takes batches, of
     256 rows by default: each step is a guarded natural step on q and a step of Adam on
-    the hyperparameters. `rule` replaces both. natgrad warns if real targets have too
-    few rows to separate noise from signal, or if the fit is worse than a Student-t
-    distribution of the targets alone.
+    the hyperparameters, and the model is an average over the last steps. `rule`
+    replaces all of it. natgrad warns if real targets have too few rows to separate
+    noise from signal, or if the fit is worse than a Student-t distribution of the
+    targets alone.
 
     `options` are those of `natgrad.train.Options`: `steps` or `minutes`, `patience`,
     `log`, `checkpoint`, `resume`, `progress` and so on.
@@ -161,7 +162,7 @@ def default_rule(num_data: int | float | None, fraction: float | None) -> Rule:
     Without `num_data`, the weights of each batch should add up to those of all rows.
     """
     rule = alternating(guarded_ngd(fraction), default_hyperparameters(), num_data)
-    return rule._replace(is_annealed=True, sized=None)
+    return averaged(rule._replace(is_annealed=True, sized=None))
 
 
 def fixed_hyperparameters(

@@ -10,7 +10,6 @@ import jax
 import optax
 
 from natgrad import distributed
-from natgrad._guarded import GuardedState
 from natgrad._runtime.programs import limit_programs
 from natgrad._runtime.threads import few_threads, largest
 from natgrad._warnings import warn
@@ -33,7 +32,15 @@ from natgrad.train._mesh import Devices, devices_for, unlike_parts
 from natgrad.train._options import Options
 from natgrad.train._profile import profile_rule
 from natgrad.train._progress import Progress, Silent
-from natgrad.train._rules import Loss, Rule, default_rule, for_rows, in_turn
+from natgrad.train._rules import (
+    Loss,
+    Rule,
+    default_rule,
+    for_rows,
+    guard_of,
+    in_turn,
+    last_step,
+)
 from natgrad.train._saver import Saver
 from natgrad.train._watch import REASONS, TERMINATED, Clock, Signals, Watchdog
 
@@ -75,10 +82,10 @@ def fit(
     """Trains any tree of parameters, with natural gradients for its distributions.
 
     `loss(params, batch)` is the negative ELBO of all the data in nats, estimated from a
-    batch. It may also take a `key`, which is new at each step. `data` is a tree of
-    columns, such as (x, y), or an iterable of batches. On several devices the loss of a
-    batch should be the mean of those of its parts. The default `optimizer` is a guarded
-    natural step on the distributions and annealed Adam on the rest. Several take turns.
+    batch; it may take a `key`, new at each step. `data` is a tree of columns, such as
+    (x, y), or an iterable of batches. On several devices the loss of a batch should be
+    the mean of those of its parts. By default a guarded step moves the distributions,
+    Adam the rest, and the result is an average. Several optimizers take turns.
 
     `optimizer="profile"` sees all rows at every step and has no learning rate: L-BFGS
     moves the rest while natural steps keep the distributions at their optimum. The loss
@@ -279,7 +286,7 @@ class _Run:
         taken = int(tally.steps)
         objective = -float(tally.loss) / max(taken, 1) / (self.batches.num_data or 1)
         objective = objective if taken else float("nan")
-        guard = _guard(state.optimizer)
+        guard = guard_of(state.optimizer)
         record = Record(
             step=step,
             seconds=round(self.clock.seconds(), 3),
@@ -344,13 +351,6 @@ def _check_alike(described: dict[str, Any]) -> None:
             )
 
 
-def _guard(optimizer: Any) -> GuardedState | None:
-    """The state of a guarded step among those of all optimizers."""
-    is_guard = lambda node: isinstance(node, GuardedState)
-    nodes = filter(is_guard, jax.tree.leaves(optimizer, is_leaf=is_guard))
-    return next(nodes, None)
-
-
 def _completed(function: Any, complete: Constants) -> Any:
     """A function of the parameters and more, as one of those that are trained."""
     if complete == NONE:
@@ -374,7 +374,7 @@ def _failure(
     if taken is not None:
         batch = jax.tree.map(lambda leaf: leaf[0], taken)
         of_trained = None if loss is None else _completed(loss, complete)
-        cause = likely_cause(of_trained, state.params, batch, places)
+        cause = likely_cause(of_trained, last_step(state), batch, places)
     history.reason = "refused"
     error = FitError(
         f"the loss or its gradient was not finite in {REFUSALS} steps in a row, the "

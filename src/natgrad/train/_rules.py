@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float
 
-from natgrad._guarded import guarded_ngd
-from natgrad._optim import annealed, on_distributions, on_hyperparameters
+from natgrad._guarded import GuardedState, guarded_ngd
+from natgrad._optim import annealed, annealing, on_distributions, on_hyperparameters
 from natgrad.families._base import is_distribution
 from natgrad.train._constants import NONE, Constants, is_trained
 from natgrad.train._mesh import ALONE, Across
@@ -19,6 +19,9 @@ from natgrad.train._mesh import ALONE, Across
 
 RATE = 0.03
 """Where the rate of Adam starts: a change of a logarithm or of a scaled input."""
+
+PARTS = 4
+"""An average covers about the last of so many equal parts of the steps."""
 
 
 class Rule(NamedTuple):
@@ -59,6 +62,55 @@ def for_rows(rule: Rule, num_data: int | float | None) -> Rule:
         return rule
     made = rule.sized(num_data)
     return rule._replace(init=made.init, step=made.step, sized=None)
+
+
+class AveragedState(NamedTuple):
+    """The state of an averaged rule: where its steps are, and how many there were."""
+
+    optimizer: Any
+    params: Any
+    steps: Float[Array, ""]
+
+
+def averaged(rule: Rule) -> Rule:
+    """The same steps, with an average over the last of them as the parameters.
+
+    Steps on batches scatter around the optimum, and their average is nearer to it
+    (Polyak and Juditsky, 1992). It covers about the last quarter of the steps, and
+    fewer of them as the rate falls: at the end of a run it is the last step. The steps
+    do not depend on the average.
+    """
+
+    def init(params: Any) -> AveragedState:
+        return AveragedState(rule.init(params), params, jnp.zeros((), float))
+
+    def step(
+        params: Any, state: AveragedState, batch: Any, progress: Any = 0.0, **extra: Any
+    ) -> tuple[Any, AveragedState, Float[Array, ""]]:
+        there, optimizer, loss = rule.step(
+            state.params, state.optimizer, batch, progress=progress, **extra
+        )
+        weight = 1 / (1 + state.steps / PARTS * annealing(progress))
+        towards = lambda mean, new: mean + weight.astype(mean.dtype) * (new - mean)
+        mean = jax.tree.map(towards, params, there)
+        params = kept_unless(jnp.isfinite(loss), mean, params)
+        return params, AveragedState(optimizer, there, state.steps + 1), loss
+
+    return rule._replace(init=init, step=step)
+
+
+def last_step(state: Any) -> Any:
+    """Where the steps of a run are; its parameters may be an average over them."""
+    optimizer = state.optimizer
+    is_average = isinstance(optimizer, AveragedState)
+    return optimizer.params if is_average else state.params
+
+
+def guard_of(optimizer: Any) -> GuardedState | None:
+    """The state of a guarded step among those of all optimizers."""
+    is_guard = lambda node: isinstance(node, GuardedState)
+    nodes = filter(is_guard, jax.tree.leaves(optimizer, is_leaf=is_guard))
+    return next(nodes, None)
 
 
 Loss = Callable[..., Array]
@@ -145,7 +197,9 @@ def _default_rule(loss: Loss, kinds: frozenset[bool], fraction: float | None) ->
         optimizers.append(on_distributions(guarded))
     if False in kinds:
         optimizers.append(on_hyperparameters(ordinary))
-    return in_turn(loss, *optimizers)._replace(is_annealed=False in kinds)
+    rule = in_turn(loss, *optimizers)
+    # Guarded steps on distributions alone get shorter, and so average by themselves.
+    return averaged(rule._replace(is_annealed=True)) if False in kinds else rule
 
 
 def all_finite(tree: Any) -> Bool[Array, ""]:
