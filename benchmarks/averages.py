@@ -16,9 +16,6 @@ import numpy as np
 import optimisers
 import tables
 
-from natgrad.gp import _fit
-from natgrad.train._rules import averaged
-
 
 RESULTS = Path(__file__).parent / "results" / "averages.csv"
 FIELDS = ("set", "split", "step", "average", "last_step")
@@ -28,8 +25,7 @@ STEPS = (200, 400, 800, 1250, 2500)
 
 def curve(rows: dict, is_averaged: bool) -> dict[int, float]:
     """The log density of held-out rows by the number of steps."""
-    _fit.averaged = averaged if is_averaged else lambda rule: rule
-    return dict(decay.curve(rows, STEPS[-1], "square"))
+    return dict(decay.curve(rows, STEPS[-1], "square", is_averaged))
 
 
 def summary(rows: list[dict[str, str]]) -> str:

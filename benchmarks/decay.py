@@ -22,6 +22,7 @@ import natgrad._guarded
 import natgrad._optim
 from natgrad import gp
 from natgrad.gp import _fit
+from natgrad.train import _rules
 
 
 RESULTS = Path(__file__).parent / "results" / "decay.csv"
@@ -33,10 +34,13 @@ SHAPES = {
 }
 
 
-def curve(rows: dict, steps: int, shape: str) -> list[tuple[int, float]]:
-    """The log density of held-out rows after each 50 steps."""
-    for module in (natgrad._optim, natgrad._guarded):
+def curve(
+    rows: dict, steps: int, shape: str, is_averaged: bool = False
+) -> list[tuple[int, float]]:
+    """The log density of held-out rows after each 50 steps, or of the average."""
+    for module in (natgrad._optim, natgrad._guarded, _rules):
         module.annealing = SHAPES[shape]
+    _fit.averaged = _rules.averaged if is_averaged else lambda rule: rule
     _fit.default_rule.cache_clear()
     jax.clear_caches()
     kernel = gp.kernels.Matern52(rows["lengthscale"], optimisers.VARIANCE)

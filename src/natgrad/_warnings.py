@@ -5,7 +5,10 @@ import types
 import warnings
 
 
-LIBRARIES = ("natgrad", "equinox", "jax", "jaxtyping", "beartype", "sklearn", "joblib")
+LIBRARIES = (
+    *("natgrad", "equinox", "jax", "jaxtyping", "beartype", "sklearn", "joblib"),
+    *("contextlib", "functools"),
+)
 """Packages whose frames may lie between the user's call and a warning."""
 
 

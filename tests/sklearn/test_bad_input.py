@@ -40,6 +40,13 @@ def regressor(likelihood="gaussian"):
 WRONG = {
     "NaN in y": (regressor(), X, changed(Y, np.nan), NO_TARGET),
     "None in y": (GPClassifier(**SHORT), X, changed(LABELS, None), NO_TARGET),
+    "NA in y": (GPClassifier(**SHORT), X, changed(LABELS, pd.NA), NO_TARGET),
+    "NaN in a list of labels": (
+        GPClassifier(**SHORT),
+        X,
+        changed(LABELS, np.nan).tolist(),
+        NO_TARGET,
+    ),
     "null in y": (
         GPOrdinal(**SHORT),
         X,

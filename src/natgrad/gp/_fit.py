@@ -162,7 +162,8 @@ def default_rule(num_data: int | float | None, fraction: float | None) -> Rule:
     Without `num_data`, the weights of each batch should add up to those of all rows.
     """
     rule = alternating(guarded_ngd(fraction), default_hyperparameters(), num_data)
-    return averaged(rule._replace(is_annealed=True, sized=None))
+    rule = rule._replace(is_annealed=True, sized=None)
+    return rule if fraction == 1 else averaged(rule)
 
 
 def fixed_hyperparameters(

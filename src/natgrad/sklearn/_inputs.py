@@ -78,7 +78,9 @@ def require_targets(y: Any) -> None:
 
     Several outputs may have gaps, and `_outputs` checks them.
     """
-    values = np.asarray(y)
+    # As objects: an array of a list of texts would spell out a NaN among them.
+    is_list = type(y) in (list, tuple)
+    values = np.asarray(y, object if is_list else None)
     is_one = values.ndim > 0 and values.size == len(values)
     if values.dtype.kind not in "fO" or not is_one:
         return
@@ -87,12 +89,18 @@ def require_targets(y: Any) -> None:
     elif values.dtype.kind == "f":
         is_null = np.isnan(values.ravel())
     else:
-        is_null = np.array([v is None or v != v for v in values.ravel()], bool)
+        is_null = np.array([_is_null(value) for value in values.ravel()], bool)
     if is_null.any():
         raise InputError(
             f"y has no value in {is_null.sum():,} of {len(is_null):,} rows, the first "
             f"in row {is_null.argmax()}; drop these rows"
         )
+
+
+def _is_null(value: Any) -> bool:
+    if value is None or type(value).__name__ == "NAType":  # that of pandas
+        return True
+    return bool(value != value)
 
 
 def schema_of(estimator: Any) -> Schema:

@@ -85,7 +85,7 @@ def fit(
     batch; it may take a `key`, new at each step. `data` is a tree of columns, such as
     (x, y), or an iterable of batches. On several devices the loss of a batch should be
     the mean of those of its parts. By default a guarded step moves the distributions,
-    Adam the rest, and the result is an average. Several optimizers take turns.
+    Adam the rest, and the last steps are averaged. Several optimizers take turns.
 
     `optimizer="profile"` sees all rows at every step and has no learning rate: L-BFGS
     moves the rest while natural steps keep the distributions at their optimum. The loss
@@ -263,7 +263,7 @@ class _Run:
         if self.clock.step is None:
             self.clock.begin(step)
         if int(state.tally.in_a_row) >= REFUSALS:
-            alone = state._replace(params=self.devices.local(state.params))
+            alone = self.devices.local(state)
             raise _failure(self.loss, alone, self.complete, self.batches, self.history)
         is_last = step == self.steps or is_over(self.rule, state)
         if step % self.every == 0 or is_last:

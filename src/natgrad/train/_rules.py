@@ -20,8 +20,9 @@ from natgrad.train._mesh import ALONE, Across
 RATE = 0.03
 """Where the rate of Adam starts: a change of a logarithm or of a scaled input."""
 
-PARTS = 4
-"""An average covers about the last of so many equal parts of the steps."""
+TRAVEL, PARTS = 200, 4
+"""An average begins after so many steps, which still travel. Two thirds of its weight
+is on the last of so many equal parts of the steps since."""
 
 
 class Rule(NamedTuple):
@@ -76,9 +77,8 @@ def averaged(rule: Rule) -> Rule:
     """The same steps, with an average over the last of them as the parameters.
 
     Steps on batches scatter around the optimum, and their average is nearer to it
-    (Polyak and Juditsky, 1992). It covers about the last quarter of the steps, and
-    fewer of them as the rate falls: at the end of a run it is the last step. The steps
-    do not depend on the average.
+    (Polyak and Juditsky, 1992). Its window grows with the steps and shrinks as the rate
+    falls: when that is 0 it is the last step. The steps do not depend on the average.
     """
 
     def init(params: Any) -> AveragedState:
@@ -90,11 +90,19 @@ def averaged(rule: Rule) -> Rule:
         there, optimizer, loss = rule.step(
             state.params, state.optimizer, batch, progress=progress, **extra
         )
-        weight = 1 / (1 + state.steps / PARTS * annealing(progress))
-        towards = lambda mean, new: mean + weight.astype(mean.dtype) * (new - mean)
+        window = jnp.maximum(state.steps - TRAVEL, 0) / PARTS
+        weight = 1 / (1 + window * annealing(progress))
+
+        def towards(mean: Array, new: Array) -> Array:
+            if mean.dtype.itemsize < 4:  # too few digits for small changes
+                return new
+            return mean + weight.astype(mean.dtype) * (new - mean)
+
+        is_taken = jnp.isfinite(loss)
         mean = jax.tree.map(towards, params, there)
-        params = kept_unless(jnp.isfinite(loss), mean, params)
-        return params, AveragedState(optimizer, there, state.steps + 1), loss
+        params = kept_unless(is_taken, mean, params)
+        steps = state.steps + is_taken.astype(float)
+        return params, AveragedState(optimizer, there, steps), loss
 
     return rule._replace(init=init, step=step)
 
@@ -198,8 +206,10 @@ def _default_rule(loss: Loss, kinds: frozenset[bool], fraction: float | None) ->
     if False in kinds:
         optimizers.append(on_hyperparameters(ordinary))
     rule = in_turn(loss, *optimizers)
-    # Guarded steps on distributions alone get shorter, and so average by themselves.
-    return averaged(rule._replace(is_annealed=True)) if False in kinds else rule
+    if False not in kinds:  # shorter and shorter steps on distributions are an average
+        return rule
+    rule = rule._replace(is_annealed=True)
+    return rule if fraction == 1 and not is_noisy else averaged(rule)
 
 
 def all_finite(tree: Any) -> Bool[Array, ""]:
