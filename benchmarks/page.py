@@ -343,7 +343,9 @@ def curves(name: str) -> dict[str, tuple[Curve, float]]:
     for row in tables.read(optimisers.RESULTS):
         if row["set"] == name and row["log_density"]:
             points, _ = found.setdefault(
-                row["method"], ([], float(row["compile_seconds"]))
+                # A difference of two fits, which noise can make negative.
+                row["method"],
+                ([], max(0.0, float(row["compile_seconds"]))),
             )
             points.append((float(row["cpu_seconds"]), float(row["log_density"])))
     return found
