@@ -6,8 +6,15 @@ import warnings
 
 
 LIBRARIES = (
-    *("natgrad", "equinox", "jax", "jaxtyping", "beartype", "sklearn", "joblib"),
-    *("contextlib", "functools"),
+    "natgrad",
+    "equinox",
+    "jax",
+    "jaxtyping",
+    "beartype",
+    "sklearn",
+    "joblib",
+    "contextlib",
+    "functools",
 )
 """Packages whose frames may lie between the user's call and a warning."""
 

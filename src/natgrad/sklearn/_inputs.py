@@ -78,7 +78,7 @@ def require_targets(y: Any) -> None:
 
     Several outputs may have gaps, and `_outputs` checks them.
     """
-    # As objects: an array of a list of texts would spell out a NaN among them.
+    # As objects: NumPy turns a NaN in a list of labels into the text "nan".
     is_list = type(y) in (list, tuple)
     values = np.asarray(y, object if is_list else None)
     is_one = values.ndim > 0 and values.size == len(values)

@@ -84,7 +84,7 @@ def fit(
     `loss(params, batch)` is the negative ELBO of all the data in nats, estimated from a
     batch; it may take a `key`, new at each step. `data` is a tree of columns, such as
     (x, y), or an iterable of batches. On several devices the loss of a batch should be
-    the mean of those of its parts. By default a guarded step moves the distributions,
+    the mean of those of its parts. By default `guarded_ngd` moves the distributions,
     Adam the rest, and the last steps are averaged. Several optimizers take turns.
 
     `optimizer="profile"` sees all rows at every step and has no learning rate: L-BFGS

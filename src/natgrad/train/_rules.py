@@ -20,9 +20,11 @@ from natgrad.train._mesh import ALONE, Across
 RATE = 0.03
 """Where the rate of Adam starts: a change of a logarithm or of a scaled input."""
 
-TRAVEL, PARTS = 200, 4
-"""An average begins after so many steps, which still travel. Two thirds of its weight
-is on the last of so many equal parts of the steps since."""
+TRAVEL = 200
+"""Steps before an average begins: they are still on their way to the optimum."""
+
+PARTS = 4
+"""Two thirds of an average is on the last of this many equal parts of its steps."""
 
 
 class Rule(NamedTuple):
@@ -206,7 +208,7 @@ def _default_rule(loss: Loss, kinds: frozenset[bool], fraction: float | None) ->
     if False in kinds:
         optimizers.append(on_hyperparameters(ordinary))
     rule = in_turn(loss, *optimizers)
-    if False not in kinds:  # shorter and shorter steps on distributions are an average
+    if False not in kinds:  # guarded steps get shorter, and need no average
         return rule
     rule = rule._replace(is_annealed=True)
     return rule if fraction == 1 and not is_noisy else averaged(rule)
