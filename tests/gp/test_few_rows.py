@@ -8,7 +8,7 @@ from scipy.stats import t as student_t
 from natgrad.data import Batch
 from natgrad.gp import kernels, likelihoods
 from natgrad.gp._baseline import DOF, has_heavy_tails, student_t_score, worse
-from natgrad.gp._few_rows import FADED, NOISE, few, misfit
+from natgrad.gp._few_rows import FADED, LEAST, NOISE, few, misfit, misfit_of_sample
 
 
 RNG = np.random.default_rng(0)
@@ -64,6 +64,26 @@ def test_the_prior_fades_with_the_rows_that_count():
     for rows in (FADED, FADED + 1):
         x, y = jnp.ones((rows, 2)), jnp.arange(float(rows))
         assert cost(KERNEL, noise, x, y) == 0
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_noise_that_vanishes_costs_more_than_rows_that_agree_can_gain(unit):
+    y = unit * np.arange(2.0 * FADED)
+    least = LEAST * np.std(y)
+    weight = np.full(2 * FADED, 3.0)
+    batch = Batch(np.ones((2 * FADED, 2)), y, weight)
+
+    def cost(noise):
+        return float(misfit(KERNEL, likelihoods.Gaussian(noise**2), batch))
+
+    def cost_of_sample(noise):
+        return float(misfit_of_sample(KERNEL, likelihoods.Gaussian(noise**2), batch))
+
+    assert cost(1.01 * least) == 0
+    # A row that agrees gains a nat if the noise falls by a factor of e.
+    assert cost(least / np.e**2) - cost(least / np.e) > weight.sum()
+    slope = cost_of_sample(least / np.e**2) - cost_of_sample(least / np.e)
+    assert slope > weight.sum()
 
 
 @pytest.mark.parametrize("likelihood", [likelihoods.Gaussian, likelihoods.StudentT])

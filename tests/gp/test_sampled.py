@@ -15,6 +15,7 @@ from natgrad.gp import (
     likelihoods,
     means,
 )
+from natgrad.gp._few_rows import LEAST
 from natgrad.gp._fit import fixed_hyperparameters
 
 
@@ -167,3 +168,23 @@ def test_a_sample_without_noise_ends_with_some():
     rest = part(rows, slice(900))
     fitted = sampled.fit([of], x[:200], sample, rest, held_out, progress=False)
     assert fitted.history.records[-1].score > -1.0
+
+
+def test_targets_on_a_plane_leave_as_little_noise_as_sums_can_hold():
+    rows, held_out, new = (
+        Batch(each.x, each.x @ np.ones(each.x.shape[1]))
+        for each in (table(600), table(100, seed=1), table(400, seed=2))
+    )
+    fitted = sampled.fit(
+        [hyperparameters()],
+        rows.x[:300],
+        part(rows, slice(200)),
+        rows,
+        held_out,
+        steps=60,
+        progress=False,
+    )
+    noise = float(fitted.params.likelihood.variance) ** 0.5
+    assert noise >= 0.99 * LEAST * np.std(held_out.y)
+    mean, _ = gp.predictor(fitted.params).predict(new.x)
+    np.testing.assert_allclose(mean, new.y, atol=0.02 * np.std(new.y))

@@ -19,6 +19,7 @@ from natgrad.data._prepare import Stream
 from natgrad.errors import InputWarning
 from natgrad.gp import likelihoods
 from natgrad.sklearn import GPRegressor, load
+from natgrad.sklearn._targets import without_copies
 
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -61,6 +62,40 @@ def test_a_likelihood_of_your_own_that_cannot_reach_the_targets_is_warned_of():
     GPRegressor(own, **settings).fit(x, y)
     with pytest.warns(InputWarning, match=r"worse .* by \d\.\d nats per row"):
         GPRegressor(own, **settings).fit(x, y + 1000)
+
+
+def test_a_table_that_repeats_itself_is_learned_as_once():
+    """The evidence has no bound where rows agree exactly."""
+    once = GPRegressor(verbose=False).fit(X, Y)
+    twice = GPRegressor(verbose=False)
+    with pytest.warns(InputWarning, match="40 of 80 rows are copies"):
+        twice.fit(np.concatenate([X, X]), np.concatenate([Y, Y]))
+    for found, wanted in zip(
+        twice.predict(X[::3] + 0.1, return_std=True),
+        once.predict(X[::3] + 0.1, return_std=True),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(found, wanted)
+    assert twice.n_rows_seen_ == 80
+
+
+def test_copies_are_found_and_rows_measured_again_are_not():
+    x, y = np.repeat(X, 2, axis=0), np.repeat(Y, 2)
+    weight = np.arange(1.0, 81.0)
+    *rows, copies = without_copies(x, y, weight)
+    assert copies == 40
+    for found, wanted in zip(rows, (X, Y, weight[1::2]), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+    def is_kept(x, y):
+        return without_copies(x, y, np.ones(len(y)))[-1] == 0
+
+    again = y + 0.01 * np.arange(80) % 2
+    assert is_kept(x, again)  # with noise
+    assert is_kept(X[:, :1].round(), Y.round())  # rounded, on few values
+    assert is_kept(np.repeat(X[:5], 20, axis=0), np.repeat(Y[:5], 20))  # a design
+    many = RNG.standard_normal((200, 3))
+    assert is_kept(np.append(many, many[:1], 0), np.append(many[:, 0], many[0, 0]))
 
 
 def test_rows_without_noise_are_known_to_be():

@@ -23,13 +23,17 @@ from natgrad.gp.likelihoods import (
 )
 
 
-__all__ = ["FADED", "few", "misfit", "misfit_of_sample"]
+__all__ = ["FADED", "few", "least_noise", "misfit", "misfit_of_sample"]
 
 FADED = 128
 """The prior is weaker the more rows there are, and is gone with so many."""
 
 NOISE = 0.3
 """The noise that is expected, as a part of the standard deviation of the targets."""
+
+LEAST = 3e-5
+"""The least noise, as a part of the same. With less, the sums over rows that find q
+have no correct digits left."""
 
 FEWEST, EACH = 10, 10
 """The fewest rows that tell how wide intervals should be: in any table, and for each
@@ -74,10 +78,13 @@ def misfit(kernel: AbstractKernel, likelihood: Any, batch: Batch) -> Float[Array
     """
     x, y = jnp.asarray(batch.x), jnp.asarray(split(batch.y)[0])
     zero = jnp.zeros((), x.dtype)
-    if len(y) > FADED:
-        return zero
     weight = jnp.ones(len(y)) if batch.weight is None else jnp.asarray(batch.weight)
     weight = weight.astype(x.dtype)
+    vanished = zero
+    if isinstance(likelihood, Gaussian):
+        vanished = _of_vanished(likelihood, y.astype(x.dtype), weight)
+    if len(y) > FADED:
+        return vanished
     log_root, total = math.log(x.shape[1]) / 2, zero
     log_variance = zero + math.log(2.0)  # where kernels begin
     if isinstance(likelihood, NOISY):
@@ -92,7 +99,7 @@ def misfit(kernel: AbstractKernel, likelihood: Any, batch: Batch) -> Float[Array
     total *= _strength(weight)
     if isinstance(likelihood, LinearCoregionalization):
         total += _of_outputs(likelihood, y.astype(x.dtype), weight)
-    return total / 2
+    return total / 2 + vanished
 
 
 def misfit_of_sample(
@@ -105,8 +112,23 @@ def misfit_of_sample(
     """
     x, y = jnp.asarray(batch.x), jnp.asarray(batch.y)
     weight = jnp.ones(len(y)) if batch.weight is None else jnp.asarray(batch.weight)
-    spread = _log_deviation(y.astype(x.dtype), weight.astype(x.dtype))
-    return _of_noise(likelihood, spread) / 2
+    y, weight = y.astype(x.dtype), weight.astype(x.dtype)
+    expected = _of_noise(likelihood, _log_deviation(y, weight)) / 2
+    return expected + _of_vanished(likelihood, y, weight)
+
+
+def least_noise(y: Array, weight: Array) -> Array:
+    """The least standard deviation that the noise of these targets may have."""
+    return LEAST * jnp.exp(_log_deviation(y, weight))
+
+
+def _of_vanished(likelihood: Gaussian, y: Array, weight: Array) -> Array:
+    """0 unless there is less noise than the least; then it grows as fast as rows do.
+
+    The evidence has no bound where rows agree exactly.
+    """
+    least = jnp.log(least_noise(y, weight))
+    return weight.sum() * jnp.maximum(least - likelihood.log_variance / 2, 0) ** 2
 
 
 def _of_noise(likelihood: Any, log_spread: Array) -> Array:

@@ -29,7 +29,7 @@ from natgrad.gp._conjugate import (
     row_sums,
     solved,
 )
-from natgrad.gp._few_rows import misfit_of_sample
+from natgrad.gp._few_rows import least_noise, misfit_of_sample
 from natgrad.linalg._triangular import lower_apply
 from natgrad.train._history import Record
 from natgrad.train._loop import Fitted
@@ -61,8 +61,11 @@ def fit(
     what = f"all rows, {len(inducing):,} inducing inputs"
     announce(what, bool(options.get("progress", True)))
     sums, seen = _one_pass(of, inducing, rows, held_out)
+    least = float(least_noise(seen.residual, seen.weight))
 
     def score(noise: float) -> float:
+        if noise < least:
+            return -math.inf
         variance = jnp.asarray(noise**2)
         return float(_score(_root(sums, variance), sums, seen, variance))
 

@@ -91,6 +91,12 @@ class BaseGP(Fitted, BaseEstimator):
         """Targets as numbers, encoded as in `fit`."""
         raise NotImplementedError
 
+    def _without_copies(
+        self, x: np.ndarray, y: np.ndarray, weight: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The rows to learn from; only noise of real targets is misled by copies."""
+        return x, y, weight
+
     # Learning
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
@@ -131,6 +137,8 @@ class BaseGP(Fitted, BaseEstimator):
         self._learn_classes(y, classes)
         y = self._numbers(y)
         total = float(weight.sum())
+        if not told and not is_piece:
+            X, y, weight = self._without_copies(X, y, weight)
         if len(y) <= FEW and not told and y.ndim == 1:
             X, y, weight = counted(X, y, weight)
         centre, deviation = centre_and_deviation(X, weight)

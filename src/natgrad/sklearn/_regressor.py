@@ -8,14 +8,16 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from natgrad._registry import guesses
-from natgrad.errors import InputError
+from natgrad._registry import MANY, guesses
+from natgrad._warnings import warn
+from natgrad.errors import InputError, InputWarning
+from natgrad.gp._few_rows import NOISY
 from natgrad.sklearn import _outputs as outputs
 from natgrad.sklearn._base import BaseGP
 from natgrad.sklearn._columns import chosen
 from natgrad.sklearn._double import in_double
 from natgrad.sklearn._one_output import OneOutput
-from natgrad.sklearn._targets import Targets, regression
+from natgrad.sklearn._targets import Targets, regression, without_copies
 
 
 class GPRegressor(RegressorMixin, BaseGP):
@@ -126,6 +128,26 @@ class GPRegressor(RegressorMixin, BaseGP):
             return outputs.candidates(self.likelihood, self.kernel, y, weight, columns)
         noises = chosen(self.likelihood, y, columns) or guesses("real", len(y))
         return [regression(noise, y, weight, columns) for noise in noises]
+
+    def _without_copies(
+        self, x: np.ndarray, y: np.ndarray, weight: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        is_name = isinstance(self.likelihood, str)
+        real = ("auto", *guesses("real", MANY))
+        is_real = self.likelihood in real if is_name else False
+        if outputs.is_several(y) or not (is_real or isinstance(self.likelihood, NOISY)):
+            return x, y, weight
+        rows = len(y)
+        x, y, weight, copies = without_copies(x, y, weight)
+        if copies:
+            warn(
+                f"{copies:,} of {rows:,} rows are copies: another row has the same "
+                "inputs and the same target. natgrad counts such rows once, as they do "
+                "not tell the noise. Scores on held-out rows are too good if copies of "
+                "them are in the training rows",
+                InputWarning,
+            )
+        return x, y, weight
 
     def _numbers(self, y: Any) -> np.ndarray:
         if outputs.is_several(y):

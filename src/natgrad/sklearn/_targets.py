@@ -32,6 +32,13 @@ CONSTANT = 1e300
 """The scale of a constant input: in units of it all values are 0, new ones too. It is
 finite, as a file holds no infinity."""
 
+COPIES, AGREE = 0.01, 0.99
+"""Rows are taken for copies if they are at least this part of a table, and if so large
+a part of the pairs with equal inputs have equal targets."""
+
+DISTINCT = 32
+"""Fewer rows than these may be a design whose inputs have few values."""
+
 ROUNDED = 10 * float(np.finfo(float).eps)
 """A deviation of so small a part of the values is that of their rounding."""
 
@@ -230,3 +237,32 @@ def counted(
     distinct, places = np.unique(rows, axis=0, return_inverse=True)
     weight = np.bincount(places.reshape(-1), weights=weight, minlength=len(distinct))
     return distinct[:, :-1], distinct[:, -1], weight
+
+
+def without_copies(
+    x: np.ndarray, y: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """Rows without copies of others, with their largest weights; how many were copies.
+
+    Real targets that were measured twice differ by their noise. Copies agree, and the
+    evidence has no bound where the noise is 0.
+    """
+    inputs = np.unique(x + 0.0, axis=0, return_inverse=True)[1].reshape(-1)
+    rows = np.column_stack([inputs, y])
+    _, first, places = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    places, copies = places.reshape(-1), len(y) - len(first)
+    if copies < COPIES * len(y) or len(first) < DISTINCT:
+        return x, y, weight, 0
+    equal_rows, equal_inputs = (_pairs(np.bincount(i)) for i in (places, inputs))
+    if equal_rows < AGREE * equal_inputs:
+        return x, y, weight, 0
+    largest = np.zeros(len(first))
+    np.maximum.at(largest, places, weight)
+    order = np.argsort(first)
+    kept = first[order]
+    return x[kept], y[kept], largest[order], copies
+
+
+def _pairs(counts: np.ndarray) -> float:
+    counts = counts.astype(float)
+    return float((counts * (counts - 1) / 2).sum())
