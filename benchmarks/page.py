@@ -5,6 +5,7 @@ the page is not touched.
 """
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -162,12 +163,13 @@ def markdown(heads: list[str], lines: list[list[str]]) -> str:
     return "\n".join([*text, *("| " + " | ".join(line) + " |" for line in lines)])
 
 
-def table(rows: Rows, score: str) -> str:
-    methods = methods_of(rows)
+def table(rows: Rows, score: str, names: Iterable[str] = tables.SETS) -> str:
+    names = list(names)
+    methods = methods_of([row for row in rows if row["set"] in names])
     heads = ["set", *(tables.TITLES[m] for m in methods), "splits"]
     is_ranked = score in ("log_density", "error", "calibration")
     lines = []
-    for name in tables.SETS:
+    for name in names:
         it = standing(rows, name)
         if it is None:
             continue
@@ -180,7 +182,7 @@ def table(rows: Rows, score: str) -> str:
             elif ranked is not None and is_near(ranked, method):
                 text = f"*{text}*"
             line.append(text)
-        lines.append([*line, f"{len(it.splits)} of {len(tables.SETS[name].splits)}"])
+        lines.append([*line, f"{len(it.splits)} of {len(tables.ALL[name].splits)}"])
     return markdown(heads, lines)
 
 
@@ -203,7 +205,8 @@ def counted(rows: Rows) -> dict[str, list[str]]:
 
 def failures(rows: Rows, method: str) -> tuple[int, int]:
     """Runs without a result, and all runs."""
-    own = [row for row in rows if row["method"] == method]
+    is_own = lambda row: row["method"] == method and row["set"] in tables.SETS
+    own = [row for row in rows if is_own(row)]
     return sum(not row["log_density"] for row in own), len(own)
 
 
@@ -268,6 +271,15 @@ def verdict_on_tables(rows: Rows) -> str:
         f"It is behind on {listed(found['worse']) or 'none'}. "
         f"{failed} of its {total} runs failed."
     )
+    for name in tables.DISTINCT:
+        whole, it = name.partition(",")[0], standing(rows, name)
+        if it and is_near(it, OURS) and whole in found["worse"]:
+            is_what = "best" if it.best == OURS else "within a standard error of it"
+            text += (
+                f" Without rows that repeat others it is {is_what} on {whole} too, "
+                f"which makes {len(good) + 1} of {seen} "
+                "([copies](#rows-that-repeat-others))."
+            )
     if found["unsure"]:
         text += (
             f" On {listed(found['unsure'])} a method with fewer splits is ahead of it "
@@ -329,6 +341,36 @@ def losses(rows: Rows) -> str:
             ]
         )
     return markdown(heads, lines) if lines else "natgrad is behind on no data set."
+
+
+def copies(rows: Rows) -> str:
+    """Sets with and without rows that repeat others."""
+    parts = []
+    for name in tables.DISTINCT:
+        it, whole = standing(rows, name), name.partition(",")[0]
+        if it is None:
+            continue
+        kept, all_rows = (
+            of_set(rows, each)[OURS][20]["rows"] for each in (name, whole)
+        )
+        dropped = int(all_rows) - int(kept)
+        parts.append(
+            f"Of the {int(all_rows):,} training rows of {whole}, {dropped:,} repeat "
+            "another row. Many of its held-out rows are copies of training rows too, "
+            "so a method that remembers rows scores well on them. The second line "
+            "drops copies before the split; its means are not comparable with those "
+            "of the first."
+        )
+        parts.append(table(rows, "log_density", [whole, name]))
+        others = {method: gap for method, gap in it.gaps.items() if method != OURS}
+        if it.best == OURS and others:
+            second = min(others, key=lambda method: others[method][0])
+            gap, error = others[second]
+            parts.append(
+                f"On distinct rows natgrad is ahead of {tables.TITLES[second]}, the "
+                f"next, by {gap:.3f} ± {error:.3f}."
+            )
+    return "\n\n".join(parts) or NOT_RUN
 
 
 # Optimisers
@@ -758,6 +800,7 @@ def blocks(rows: Rows) -> dict[str, str]:
         "log density": table(rows, "log_density"),
         "summary": summary(rows),
         "losses": losses(rows),
+        "copies": copies(rows),
         "load": loads(rows),
         "curves": CURVES if any(map(curves, optimisers.SETS)) else NOT_RUN,
         "races": table_of_races(1) if any(map(races, optimisers.SETS)) else NOT_RUN,

@@ -56,6 +56,7 @@ class Set(NamedTuple):
     file: str
     kind: str
     splits: tuple[int, ...] = (20, 21, 22, 23, 24)
+    has_copies: bool = True
 
 
 SETS = {
@@ -73,6 +74,10 @@ SETS = {
     "flights": Set("flights_nyc2013", "robust", (20, 21)),
     "mnist": Set("mnist", "classes", (20,)),
 }
+DISTINCT = {"wine, distinct": Set("wine_red", "ordinal", has_copies=False)}
+"""Sets without rows that repeat others; they count in no ranking."""
+
+ALL = SETS | DISTINCT
 SMALL = ("energy", "boston", "pima", "concrete", "wine", "banana")
 
 
@@ -90,8 +95,10 @@ def load(name: str, split: int) -> dict[str, np.ndarray]:
         return {"x": x, "y": y, "x_test": x_test, "y_test": y_test}
     import pandas as pd
 
-    file, kind = (SETS[name].file, SETS[name].kind) if name in SETS else (name, "real")
+    file, kind, _, has_copies = ALL.get(name, Set(name, "real"))
     frame = pd.read_parquet(folder / f"{file}.parquet")
+    if not has_copies:
+        frame = frame.drop_duplicates()
     x, y = frame.drop(columns="target").to_numpy(), frame["target"].to_numpy()
     if kind in ("binary", "ordinal"):
         y = np.unique(y, return_inverse=True)[1]
@@ -248,9 +255,9 @@ NOT_OFFERED = {"gpjax": ("ordinal", "classes")}
 
 
 def is_wanted(name: str, method: str) -> bool:
-    kind = SETS[name].kind
+    kind = ALL[name].kind
     if method == "exact-gp":
-        rows = load(name, SETS[name].splits[0])["x"].shape[0]
+        rows = load(name, ALL[name].splits[0])["x"].shape[0]
         return rows <= EXACT_LIMIT.get(kind, 0)
     return kind not in NOT_OFFERED.get(method, ())
 
@@ -294,8 +301,8 @@ def run(name: str, method: str, split: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         np.savez(folder / "data.npz", **data)  # pyright: ignore
-        is_first = split == SETS[name].splits[0]
-        told = json.dumps([method, SETS[name].kind, split, made, is_first])
+        is_first = split == ALL[name].splits[0]
+        told = json.dumps([method, ALL[name].kind, split, made, is_first])
         command = [python, str(Path(__file__).parent / "run.py"), "work", told]
         ended = subprocess.run(
             command, env=os.environ | ONE_THREAD, stderr=subprocess.PIPE, text=True
@@ -339,11 +346,11 @@ def append(row: dict[str, Any], fields: tuple[str, ...], path: Path) -> None:
 def main(sets: list[str], methods: list[str], splits: list[int]) -> None:
     """All runs that are wanted and missing, split by split."""
     for split in splits or (20, 21, 22, 23, 24):
-        for name in sets or SETS:
+        for name in sets or ALL:
             for method in methods or ENVIRONMENTS:
                 key = (name, method, str(split))
                 done = {(row["set"], row["method"], row["split"]) for row in read()}
-                is_open = split in SETS[name].splits and key not in done
+                is_open = split in ALL[name].splits and key not in done
                 if is_open and is_wanted(name, method):
                     row = run(name, method, split)
                     append(row, FIELDS, RESULTS)

@@ -1,6 +1,7 @@
 """The suite runs in 64 bits, and nothing is promoted behind our back."""
 
 import os
+import signal
 from importlib import metadata
 
 
@@ -34,6 +35,10 @@ def pytest_configure(config):
     `-p no:cacheprovider` compiles everything anew, and `--cache-clear` deletes them.
     Processes that a test starts do not use them: it may kill one that is writing.
     """
+    # A shell ignores Ctrl-C for what it starts in the background, and so would the
+    # processes that tests start and interrupt.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "cache") or jax.config.jax_compilation_cache_dir:
         return
     jax.config.update("jax_compilation_cache_dir", str(config.cache.mkdir("compiled")))

@@ -35,7 +35,7 @@ def test_a_run_is_there_once_and_is_one_that_is_wanted():
     assert len(keys) == len(set(keys))
     for name, method, split in keys:
         assert method in tables.TITLES
-        assert split in tables.SETS[name].splits
+        assert split in tables.ALL[name].splits
 
 
 def row(method, split, log_density):

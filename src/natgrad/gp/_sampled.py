@@ -71,7 +71,7 @@ def fit(
 
     noise, best = _best(score, math.sqrt(float(of.likelihood.variance)))
     of = of._replace(likelihood=type(of.likelihood)(noise**2))
-    sums = _added(sums, seen)
+    sums = _added(sums, seen, jnp.asarray(noise**2))
     root = _root(sums, of.likelihood.variance)
     model = jax.block_until_ready(solved(of, inducing, sums, root))
     last = history[-1]
@@ -137,8 +137,14 @@ def _density(root: Any, sums: RowSums, seen: Seen, variance: Any) -> Any:
     return seen.weight @ density / seen.weight.sum()
 
 
-def _with_held_out(sums: RowSums, seen: Seen) -> RowSums:
-    weighted = seen.features * seen.weight[None]
+def _with_held_out(sums: RowSums, seen: Seen, variance: Any) -> RowSums:
+    """The sums with the held-out rows, which the noise was not chosen for.
+
+    What the inducing inputs leave of the prior variance is noise of such a row. Without
+    it, a row between two inducing inputs would leave the second without variance.
+    """
+    weight = seen.weight * variance / (variance + seen.rest)
+    weighted = seen.features * weight[None]
     more = RowSums(weighted @ seen.features.T, weighted @ seen.residual)
     return jax.tree.map(jnp.add, sums, more)
 
