@@ -274,7 +274,9 @@ def verdict_on_tables(rows: Rows) -> str:
     for name in tables.DISTINCT:
         whole, it = name.partition(",")[0], standing(rows, name)
         if it and is_near(it, OURS) and whole in found["worse"]:
-            is_what = "best" if it.best == OURS else "within a standard error of it"
+            is_what = (
+                "best" if it.best == OURS else "within a standard error of the best"
+            )
             text += (
                 f" Without rows that repeat others it is {is_what} on {whole} too, "
                 f"which makes {len(good) + 1} of {seen} "
@@ -362,14 +364,17 @@ def copies(rows: Rows) -> str:
             "of the first."
         )
         parts.append(table(rows, "log_density", [whole, name]))
-        others = {method: gap for method, gap in it.gaps.items() if method != OURS}
-        if it.best == OURS and others:
-            second = min(others, key=lambda method: others[method][0])
-            gap, error = others[second]
-            parts.append(
-                f"On distinct rows natgrad is ahead of {tables.TITLES[second]}, the "
-                f"next, by {gap:.3f} ± {error:.3f}."
+        behind = [
+            f"{tables.TITLES[method]} {gap:.3f} ± {error:.3f}"
+            for method, (gap, error) in sorted(
+                it.gaps.items(), key=lambda each: each[1]
             )
+            if method != it.best
+        ]
+        parts.append(
+            f"On distinct rows {tables.TITLES[it.best]} is best. Behind it are "
+            f"{listed(behind)}."
+        )
     return "\n\n".join(parts) or NOT_RUN
 
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import environments
 import numpy as np
+from rivals import CLASSES
 
 
 RESULTS = Path(__file__).parent / "results" / "tables.csv"
@@ -159,15 +160,16 @@ LIKELIHOODS = {
 def natgrad(
     data: Any, kind: str, seed: int, _: float, kernel: Any = "auto"
 ) -> dict[str, Any]:
-    """The estimator of the kind, with nothing set but the likelihood."""
+    """The estimator of the kind, with nothing set but the likelihood.
+
+    Ordered classes are classes, as for the rivals; see ordinal.py.
+    """
     from natgrad import sklearn as estimators
 
     options: dict[str, Any] = {"random_state": seed, "verbose": False}
     options["kernel"] = kernel
     estimator: Any
-    if kind == "ordinal":
-        estimator = estimators.GPOrdinal(**options)
-    elif kind in ("binary", "classes"):
+    if kind in CLASSES:
         estimator = estimators.GPClassifier(**options)
     else:
         estimator = estimators.GPRegressor(likelihood=LIKELIHOODS[kind], **options)
@@ -177,7 +179,7 @@ def natgrad(
     note = f"{noise}, M {estimator.n_inducing_}, {estimator.n_iter_} steps"
     if not estimator.converged_:
         note += f", {estimator.message_}"
-    if kind in ("binary", "classes", "ordinal"):
+    if kind in CLASSES:
         probabilities = np.zeros([len(y), int(max(y.max(), data["y"].max())) + 1])
         probabilities[:, estimator.classes_.astype(int)] = estimator.predict_proba(x)
         return {"probabilities": probabilities, "note": note}

@@ -71,13 +71,20 @@ def fit(
 
     noise, best = _best(score, math.sqrt(float(of.likelihood.variance)))
     of = of._replace(likelihood=type(of.likelihood)(noise**2))
-    sums = _added(sums, seen, jnp.asarray(noise**2))
+    others = _counted(rows) - len(inducing)
+    is_noisier = others < _counted(held_out)
+    sums = _added(sums, seen, jnp.asarray(noise**2), is_noisier)
     root = _root(sums, of.likelihood.variance)
     model = jax.block_until_ready(solved(of, inducing, sums, root))
     last = history[-1]
     seconds = last.seconds + time.monotonic() - began
     history.add(Record(last.step, seconds, last.objective, score=best))
     return Fitted(model, history)
+
+
+def _counted(rows: Batch) -> int:
+    """How many rows have a weight above 0."""
+    return len(rows.x) if rows.weight is None else int((rows.weight > 0).sum())
 
 
 def _best(score: Callable[[float], float], start: float) -> tuple[float, float]:
@@ -137,13 +144,17 @@ def _density(root: Any, sums: RowSums, seen: Seen, variance: Any) -> Any:
     return seen.weight @ density / seen.weight.sum()
 
 
-def _with_held_out(sums: RowSums, seen: Seen, variance: Any) -> RowSums:
-    """The sums with the held-out rows, which the noise was not chosen for.
+def _with_held_out(
+    sums: RowSums, seen: Seen, variance: Any, is_noisier: bool
+) -> RowSums:
+    """The sums with the held-out rows.
 
-    What the inducing inputs leave of the prior variance is noise of such a row. Without
-    it, a row between two inducing inputs would leave the second without variance.
+    If nearly all other rows are inducing inputs, the noise is that of rows which are.
+    The held-out ones are not: what the inducing inputs leave of their prior variance is
+    noise too, or one of them would tell the values of two inducing inputs next to it.
     """
-    weight = seen.weight * variance / (variance + seen.rest)
+    share = variance / (variance + seen.rest) if is_noisier else 1.0
+    weight = seen.weight * share
     weighted = seen.features * weight[None]
     more = RowSums(weighted @ seen.features.T, weighted @ seen.residual)
     return jax.tree.map(jnp.add, sums, more)
