@@ -280,7 +280,7 @@ def verdict_on_tables(rows: Rows) -> str:
             text += (
                 f" Without rows that repeat others it is {is_what} on {whole} too, "
                 f"which makes {len(good) + 1} of {seen} "
-                "([copies](#rows-that-repeat-others))."
+                "([copies](benchmark_tables.md#rows-that-repeat-others))."
             )
     if found["unsure"]:
         text += (
@@ -776,6 +776,7 @@ def appendix(rows: Rows) -> str:
     ]
     for score, title in SCORES.items():
         parts.append(f"## {title}\n\n{table(rows, score)}")
+    parts.append(f"## Rows that repeat others\n\n{copies(rows)}")
     parts.append(f"## Runs without a result\n\n{notes(rows)}")
     parts.append(
         "## Optimisers, every peer\n\nThe columns are those of "
@@ -805,7 +806,6 @@ def blocks(rows: Rows) -> dict[str, str]:
         "log density": table(rows, "log_density"),
         "summary": summary(rows),
         "losses": losses(rows),
-        "copies": copies(rows),
         "load": loads(rows),
         "curves": CURVES if any(map(curves, optimisers.SETS)) else NOT_RUN,
         "races": table_of_races(1) if any(map(races, optimisers.SETS)) else NOT_RUN,

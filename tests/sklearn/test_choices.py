@@ -10,6 +10,7 @@ import pytest
 from sklearn.gaussian_process import kernels as sklearn_kernels
 
 from natgrad.data import Batch
+from natgrad.errors import InputWarning
 from natgrad.gp import kernels, likelihoods
 from natgrad.sklearn import (
     GPClassifier,
@@ -84,9 +85,9 @@ def test_units_and_repeated_rows_do_not_matter(few):
     np.testing.assert_allclose(
         scaled.predict(at * [1e3, 1e-3] + 7), 100 * model.predict(at), rtol=1e-4
     )
-    twice = GPRegressor(verbose=False).fit(np.tile(x, (2, 1)), np.tile(y, 2))
-    weighted = GPRegressor(verbose=False).fit(x, y, sample_weight=np.full(90, 2.0))
-    np.testing.assert_allclose(twice.predict(at), weighted.predict(at), rtol=1e-4)
+    with pytest.warns(InputWarning, match="90 of 180 rows are copies"):
+        twice = GPRegressor(verbose=False).fit(np.tile(x, (2, 1)), np.tile(y, 2))
+    np.testing.assert_allclose(twice.predict(at), model.predict(at), rtol=1e-4)
 
 
 def test_a_large_table_of_few_rows_follows_fine_detail():

@@ -132,10 +132,13 @@ class GPRegressor(RegressorMixin, BaseGP):
     def _without_copies(
         self, x: np.ndarray, y: np.ndarray, weight: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        is_name = isinstance(self.likelihood, str)
-        real = ("auto", *guesses("real", MANY))
-        is_real = self.likelihood in real if is_name else False
-        if outputs.is_several(y) or not (is_real or isinstance(self.likelihood, NOISY)):
+        # With few inducing inputs the ELBO has a bound; a weight of 2 is then two rows.
+        is_real = self.n_inducing == "auto" and not outputs.is_several(y)
+        if isinstance(self.likelihood, str):
+            is_real &= self.likelihood in ("auto", *guesses("real", MANY))
+        else:
+            is_real &= isinstance(self.likelihood, NOISY)
+        if not is_real:
             return x, y, weight
         rows = len(y)
         x, y, weight, copies = without_copies(x, y, weight)
