@@ -353,7 +353,7 @@ def copies(rows: Rows) -> str:
         if it is None:
             continue
         kept, all_rows = (
-            of_set(rows, each)[OURS][20]["rows"] for each in (name, whole)
+            of_set(rows, each)[OURS][it.splits[0]]["rows"] for each in (name, whole)
         )
         dropped = int(all_rows) - int(kept)
         parts.append(

@@ -90,7 +90,7 @@ def test_copies_are_found_and_rows_measured_again_are_not():
     def is_kept(x, y):
         return without_copies(x, y, np.ones(len(y)))[-1] == 0
 
-    again = y + 0.01 * np.arange(80) % 2
+    again = y + 0.01 * (np.arange(80) % 2)
     assert is_kept(x, again)  # with noise
     assert is_kept(X[:, :1].round(), Y.round())  # rounded, on few values
     assert is_kept(np.repeat(X[:5], 20, axis=0), np.repeat(Y[:5], 20))  # a design

@@ -1,7 +1,8 @@
 """A prior on the hyperparameters of tables with few rows, which cannot tell them.
 
 The evidence of few rows is often highest where all of them lie on a curve that a few
-inputs explain without noise, and the predictions are then far too certain.
+inputs explain without noise, and the predictions are then far too certain. However many
+rows there are, Gaussian noise does not vanish.
 """
 
 import math

@@ -149,9 +149,9 @@ def _with_held_out(
 ) -> RowSums:
     """The sums with the held-out rows.
 
-    If nearly all other rows are inducing inputs, the noise is that of rows which are.
-    The held-out ones are not: what the inducing inputs leave of their prior variance is
-    noise too, or one of them would tell the values of two inducing inputs next to it.
+    If nearly all other rows are inducing inputs, the noise was chosen for such rows.
+    With `is_noisier`, the prior variance that the inducing inputs leave at a held-out
+    row counts as noise too. Or one row would fix the function on both sides of it.
     """
     share = variance / (variance + seen.rest) if is_noisier else 1.0
     weight = seen.weight * share

@@ -132,22 +132,21 @@ class GPRegressor(RegressorMixin, BaseGP):
     def _without_copies(
         self, x: np.ndarray, y: np.ndarray, weight: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        # With few inducing inputs the ELBO has a bound; a weight of 2 is then two rows.
-        is_real = self.n_inducing == "auto" and not outputs.is_several(y)
         if isinstance(self.likelihood, str):
-            is_real &= self.likelihood in ("auto", *guesses("real", MANY))
+            is_real = self.likelihood in ("auto", *guesses("real", MANY))
         else:
-            is_real &= isinstance(self.likelihood, NOISY)
-        if not is_real:
+            is_real = isinstance(self.likelihood, NOISY)
+        # Copies mislead only if nearly every row is an inducing input.
+        if not is_real or self.n_inducing != "auto" or outputs.is_several(y):
             return x, y, weight
         rows = len(y)
         x, y, weight, copies = without_copies(x, y, weight)
         if copies:
             warn(
                 f"{copies:,} of {rows:,} rows are copies: another row has the same "
-                "inputs and the same target. natgrad counts such rows once, as they do "
-                "not tell the noise. Scores on held-out rows are too good if copies of "
-                "them are in the training rows",
+                "inputs and the same target. natgrad counts each row once, because "
+                "copies say nothing about the noise. Scores on held-out rows are too "
+                "good if copies of them are among the training rows",
                 InputWarning,
             )
         return x, y, weight

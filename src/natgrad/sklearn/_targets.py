@@ -32,12 +32,15 @@ CONSTANT = 1e300
 """The scale of a constant input: in units of it all values are 0, new ones too. It is
 finite, as a file holds no infinity."""
 
-COPIES, AGREE = 0.01, 0.99
-"""Rows are taken for copies if they are at least this part of a table, and if so large
-a part of the pairs with equal inputs have equal targets."""
+LEAST_COPIED = 0.01
+"""With a smaller share of copies, a table is left as it is."""
 
-DISTINCT = 32
-"""Fewer rows than these may be a design whose inputs have few values."""
+LEAST_AGREEING = 0.99
+"""Equal rows are copies if so large a share of the pairs with equal inputs have equal
+targets."""
+
+FEWEST_DISTINCT = 32
+"""With fewer distinct rows, inputs may have few values by design."""
 
 ROUNDED = 10 * float(np.finfo(float).eps)
 """A deviation of so small a part of the values is that of their rounding."""
@@ -251,10 +254,10 @@ def without_copies(
     rows = np.column_stack([inputs, y])
     _, first, places = np.unique(rows, axis=0, return_index=True, return_inverse=True)
     places, copies = places.reshape(-1), len(y) - len(first)
-    if copies < COPIES * len(y) or len(first) < DISTINCT:
+    if copies < LEAST_COPIED * len(y) or len(first) < FEWEST_DISTINCT:
         return x, y, weight, 0
     equal_rows, equal_inputs = (_pairs(np.bincount(i)) for i in (places, inputs))
-    if equal_rows < AGREE * equal_inputs:
+    if equal_rows < LEAST_AGREEING * equal_inputs:
         return x, y, weight, 0
     largest = np.zeros(len(first))
     np.maximum.at(largest, places, weight)
@@ -264,5 +267,6 @@ def without_copies(
 
 
 def _pairs(counts: np.ndarray) -> float:
+    """How many pairs there are within groups of these sizes."""
     counts = counts.astype(float)
     return float((counts * (counts - 1) / 2).sum())
