@@ -1,25 +1,44 @@
-"""A process that fits ever new shapes does not keep the programs of all of them."""
+"""A process that fits ever new shapes keeps few programs of natgrad's own."""
 
+import gc
+import re
 import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from natgrad._runtime import programs
 
 
+def memory_maps():
+    return Path("/proc/self/maps").read_bytes().count(b"\n")
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts memory maps")
-def test_programs_are_dropped_once_they_hold_too_many_memory_maps(monkeypatch):
-    jax.clear_caches()
-    monkeypatch.setattr(programs, "_after", [programs.memory_maps()])
-    compiled = jax.jit(lambda x: (x * 2).sum())
-    for size in range(1, 30):
-        compiled(jnp.ones(size))
-    held = programs.memory_maps()
-    programs.limit_programs()
-    assert programs.memory_maps() >= held  # far from the limit: all are kept
-    monkeypatch.setattr(programs, "MAPS", 10)
-    programs.limit_programs()
-    assert programs.memory_maps() < held
-    assert compiled(jnp.ones(3)) == 6
+@pytest.mark.parametrize("wrap", [programs.jit, programs.filter_jit])
+def test_a_function_keeps_few_programs_and_they_leave_the_memory(wrap):
+    ours, theirs = wrap(lambda x: jnp.tanh(x).sum()), jax.jit(lambda x: (2 * x).sum())
+    theirs(np.ones(3))
+    held = []
+    for size in range(1, 3 * programs.PROGRAMS + 4):
+        assert ours(np.ones(size)) == pytest.approx(size * np.tanh(1))
+        gc.collect()
+        held.append(memory_maps())
+    # Each program takes several; these are back to what they were, twice.
+    later = held[programs.PROGRAMS + 1 :]
+    assert min(later) <= held[0] + programs.PROGRAMS
+    assert min(later[programs.PROGRAMS + 1 :]) <= held[0] + programs.PROGRAMS
+    assert theirs._cache_size() == 1
+
+
+def test_no_function_of_natgrad_keeps_its_programs_by_itself():
+    source = Path(programs.__file__).parents[1]
+    texts = {path: path.read_text("utf-8") for path in source.rglob("*.py")}
+    decorated = re.compile(
+        r"^(@|_?\w+ = )(functools\.partial\()?(jax\.jit|eqx\.filter_jit)", re.M
+    )
+    found = [path.name for path, text in texts.items() if decorated.search(text)]
+    assert found == []

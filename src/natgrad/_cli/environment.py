@@ -17,6 +17,7 @@ import optax
 import natgrad
 from natgrad import datasets
 from natgrad._cli.common import table
+from natgrad._runtime.programs import jit
 from natgrad.families.gaussian import Moments
 from natgrad.linalg import Sqrt
 
@@ -94,7 +95,7 @@ def self_test(rows: int = 200, size: int = 20) -> dict[str, Any]:
     }
 
 
-@jax.jit
+@jit
 def _step(q: Any, x: jax.Array, y: jax.Array) -> Any:
     # Optax's own types know of arrays only, hence the Any.
     def loss(q: Moments) -> jax.Array:

@@ -19,6 +19,7 @@ from scipy.special import expit
 from natgrad import linalg
 from natgrad._container import shown
 from natgrad._printable import brief
+from natgrad._runtime.programs import filter_jit
 from natgrad.errors import IncompatibleFileError, InputError
 from natgrad.families import gaussian
 from natgrad.gp import kernels, likelihoods, means
@@ -182,7 +183,7 @@ def restored(
     return model
 
 
-@eqx.filter_jit
+@filter_jit
 def _is_sound(q: gaussian.AbstractGaussian) -> jax.Array:
     return q.is_inside().all() & jnp.isfinite(q.factor()).all()
 

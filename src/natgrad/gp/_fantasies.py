@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from natgrad._runtime.programs import filter_jit
 from natgrad.families.gaussian import Statistics
 from natgrad.gp.likelihoods._rows import expected_log_probs
 from natgrad.linalg._triangular import symmetric
@@ -98,7 +99,7 @@ def added(model: Any, rows: Rows, y: Any) -> Added:
     return lax.scan(step, start, None, STEPS)[0][0]
 
 
-@eqx.filter_jit
+@filter_jit
 def given(predictor: Any, x: Any, y: Any) -> Any:
     """A predictor that has seen more rows."""
     model = predictor.model

@@ -11,6 +11,7 @@ from jax import lax
 from jaxtyping import Array
 
 from natgrad._runtime.compiler import SHORT_RUN
+from natgrad._runtime.programs import filter_jit, jit
 from natgrad.data._batch import Batch
 from natgrad.families.gaussian import Statistics
 from natgrad.gp._carried import (
@@ -43,13 +44,11 @@ from natgrad.train._profile import (
 from natgrad.train._rules import Rule, kept_unless
 
 
-_jit: Any = eqx.filter_jit  # its type knows of no options of jax.jit
-
 ROUNDED = 1e-6
 """The part of a column's values that may be rounding."""
 
 
-@functools.partial(_jit, compiler_options=SHORT_RUN)
+@functools.partial(filter_jit, compiler_options=SHORT_RUN)
 def worth_of(model: Any, old: OldSites, piece: Any) -> tuple[Array, Array]:
     """How much is known at each candidate, and what the inducing inputs lose now."""
     worth = information(model, old, piece)
@@ -58,14 +57,14 @@ def worth_of(model: Any, old: OldSites, piece: Any) -> tuple[Array, Array]:
     return worth, worth[len(model.inducing) :] @ rest / 2
 
 
-@functools.partial(_jit, compiler_options=SHORT_RUN)
+@functools.partial(filter_jit, compiler_options=SHORT_RUN)
 def moved(model: Any, old: OldSites) -> tuple[OldSites, Array]:
     """Old sites at a model's inducing inputs, and what they lose there, in nats."""
     view = seen(model, old)
     return at_model(model, Statistics(view.linear, view.precision)), view.lost
 
 
-@functools.partial(jax.jit, static_argnums=0, compiler_options=SHORT_RUN)
+@functools.partial(jit, static_argnums=0, compiler_options=SHORT_RUN)
 def learned(
     complete: Constants,
     trained: Any,
@@ -96,7 +95,7 @@ def learned(
     return trained, state.values[-1]
 
 
-@functools.partial(_jit, compiler_options=SHORT_RUN)
+@functools.partial(filter_jit, compiler_options=SHORT_RUN)
 def remembered(
     model: Any, old: OldSites, rows: Any, leaves: Array, is_new: Array
 ) -> tuple[OldSites, Array]:

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from natgrad._runtime.programs import filter_jit
 from natgrad.errors import InputError
 from natgrad.gp import _prediction
 from natgrad.gp._prediction import Predictor, chunk_rows, chunks
@@ -235,7 +236,7 @@ class Paths(eqx.Module):
         return f + jnp.broadcast_to(model.mean(x), f.shape)
 
 
-@eqx.filter_jit
+@filter_jit
 def _at(paths: Paths, x: Array) -> Array:
     return paths.at(x)
 
@@ -275,7 +276,7 @@ def draw_paths(
     return _draw(predictor, key, num, features)
 
 
-@eqx.filter_jit
+@filter_jit
 def _draw(predictor: Predictor, key: Array, num: int, count: int) -> Paths:
     model, inverse = predictor.model, predictor.whitening
     z, kernel = model.inducing, model.kernel

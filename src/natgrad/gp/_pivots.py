@@ -2,10 +2,11 @@
 
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
+
+from natgrad._runtime.programs import filter_jit
 
 
 NOTHING = 1e-12
@@ -22,7 +23,7 @@ class Pivots(NamedTuple):
     left: Float[Array, " N"]
 
 
-@eqx.filter_jit
+@filter_jit
 def pivoted(kernel: Any, x: Array, weight: Any, num: int) -> Pivots:
     """The rows that are each, when chosen, the least explained, times their weight."""
     left = _mean_of_latents(kernel.diag(x), 1)

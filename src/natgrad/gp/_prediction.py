@@ -12,6 +12,7 @@ from jax.core import Tracer, eval_context
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from natgrad._runtime.compiler import LONG_RUN, SHORT_RUN
+from natgrad._runtime.programs import filter_jit
 from natgrad._warnings import warn
 from natgrad.data._batch import split
 from natgrad.data._batches import as_array
@@ -255,10 +256,9 @@ def _conditioned(model: SparseGP) -> Predictor:
     return Predictor(model, weights, inverse, q.spread(right), jitter)
 
 
-# Equinox's types leave `compiler_options` out. jax refuses them inside another program.
-_jit: Any = eqx.filter_jit
-_jit_for_one_call = functools.partial(_jit, compiler_options=SHORT_RUN)
-_jit_for_many_calls = functools.partial(_jit, compiler_options=LONG_RUN)
+# jax refuses compiler options inside another program.
+_jit_for_one_call = functools.partial(filter_jit, compiler_options=SHORT_RUN)
+_jit_for_many_calls = functools.partial(filter_jit, compiler_options=LONG_RUN)
 _condition = _jit_for_one_call(_conditioned)
 
 

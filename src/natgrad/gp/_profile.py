@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from natgrad._runtime.compiler import SHORT_RUN
+from natgrad._runtime.programs import filter_jit
 from natgrad.data._batch import Batch
 from natgrad.families.gaussian import Statistics
 from natgrad.gp import _few_rows as few_rows
@@ -35,7 +36,6 @@ MANY, MANY_TOLERANCE = 4000, 0.003
 """A table with more rows than the first needs tenths of a second for an evaluation; its
 run ends when ten steps together gain fewer nats per row than the second."""
 
-_jit: Any = eqx.filter_jit  # its type knows of no options of jax.jit
 
 BRIEF = 1e6
 """If an evaluation takes fewer products, compiling takes longer than the run."""
@@ -95,7 +95,7 @@ def from_sites(model: SparseGP, rows: Projection, sites: RowSites) -> SparseGP:
     return with_added(model, rows, added(rows, sites))
 
 
-@functools.partial(_jit, compiler_options=SHORT_RUN)
+@functools.partial(filter_jit, compiler_options=SHORT_RUN)
 def carried_over(model: Any, trained: Any, batch: Any) -> SparseGP:
     """A model with what a trained one knows of its rows, at its own inducing inputs.
 

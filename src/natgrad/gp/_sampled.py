@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,6 +18,7 @@ from jaxtyping import Array, Float
 
 from natgrad._normal import LOG_ROOT_TAU
 from natgrad._runtime.compiler import SHORT_RUN
+from natgrad._runtime.programs import filter_jit
 from natgrad.data._batch import Batch
 from natgrad.gp import exact
 from natgrad.gp._conjugate import (
@@ -161,8 +161,7 @@ def _with_held_out(
 
 
 # Only `fit` calls these: jax refuses compiler options inside another program.
-_jit: Any = eqx.filter_jit  # its type knows of no options of jax.jit
-_one_pass = _jit(_read_once, compiler_options=SHORT_RUN)
-_root = _jit(root_of_covariance, compiler_options=SHORT_RUN)
-_score = _jit(_density, compiler_options=SHORT_RUN)
-_added = _jit(_with_held_out, compiler_options=SHORT_RUN)
+_one_pass = filter_jit(_read_once, compiler_options=SHORT_RUN)
+_root = filter_jit(root_of_covariance, compiler_options=SHORT_RUN)
+_score = filter_jit(_density, compiler_options=SHORT_RUN)
+_added = filter_jit(_with_held_out, compiler_options=SHORT_RUN)

@@ -3,12 +3,12 @@
 import warnings
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from natgrad._runtime.compiler import SHORT_RUN
+from natgrad._runtime.programs import filter_jit
 from natgrad.data._batch import Batch
 from natgrad.data._batches import padded, some_rows
 from natgrad.errors import InputWarning
@@ -26,7 +26,7 @@ SAMPLE = 2048
 """Rows on which the gain is measured."""
 
 
-@eqx.filter_jit
+@filter_jit
 def unseen(model: SparseGP, other: SparseGP, batch: Batch) -> Float[Array, ""]:
     """What the inducing inputs of `other` cost the bound of a model, per row.
 
@@ -46,8 +46,7 @@ def unseen(model: SparseGP, other: SparseGP, batch: Batch) -> Float[Array, ""]:
 
 
 # Not for use in another program: jax refuses compiler options there.
-_jit: Any = eqx.filter_jit  # its type knows of no options of jax.jit
-_unseen = _jit(lambda *asked: unseen(*asked), compiler_options=SHORT_RUN)
+_unseen = filter_jit(lambda *asked: unseen(*asked), compiler_options=SHORT_RUN)
 
 
 def moved(model: SparseGP, x: Any, inducing: int, seed: int = 0) -> SparseGP:

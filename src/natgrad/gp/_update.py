@@ -10,6 +10,7 @@ import optax
 from jaxtyping import Array
 
 from natgrad._guarded import guarded_ngd
+from natgrad._runtime.programs import filter_jit
 from natgrad._warnings import warn
 from natgrad.data._batches import Arrays, as_batch, padded, some_rows
 from natgrad.errors import InputWarning
@@ -79,7 +80,7 @@ def update(model: SparseGP, data: Any) -> SparseGP:
     return model
 
 
-@eqx.filter_jit
+@filter_jit
 def _unseen(model: Any, batch: Any) -> Array:
     """The part of the prior variance at some rows that the inducing inputs leave."""
     x = jnp.asarray(batch.x)

@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +17,7 @@ from jaxtyping import Array, Float
 from natgrad._linear_map import tangent_by
 from natgrad._normal import LOG_ROOT_TAU
 from natgrad._runtime.compiler import SHORT_RUN
+from natgrad._runtime.programs import filter_jit
 from natgrad.data._batch import Batch
 from natgrad.data._batches import Arrays
 from natgrad.gp import _few_rows as few_rows
@@ -150,7 +150,7 @@ def _density_slopes(
     return slope * with_jitter(at, jitter) / 2, -slope * solution
 
 
-@eqx.filter_jit
+@filter_jit
 def posterior(of: Hyperparameters, inducing: Any, batch: Batch) -> SparseGP:
     """A model with the q of highest ELBO: the result of a natural step of size 1.
 
@@ -170,8 +170,7 @@ def posterior(of: Hyperparameters, inducing: Any, batch: Batch) -> SparseGP:
 
 
 # Only `fit` calls this: jax refuses compiler options inside another program.
-_jit: Any = eqx.filter_jit  # its type knows of no options of jax.jit
-_solved = _jit(lambda *given: posterior(*given), compiler_options=SHORT_RUN)
+_solved = filter_jit(lambda *given: posterior(*given), compiler_options=SHORT_RUN)
 
 
 def inducing_inputs(x: Any) -> np.ndarray:

@@ -11,13 +11,13 @@ from natgrad._runtime.threads import few_threads, largest
 
 
 def in_double(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Computes in float64 without changing your settings of JAX."""
+    """Computes in float64; other threads keep your settings of JAX."""
 
     @functools.wraps(method)
     def wrapped(*arguments: Any, **keywords: Any) -> Any:
+        compilation_cache.use_folder()
         model = getattr(arguments[0], "model_", None) if arguments else None
         with (
-            compilation_cache.enabled(),
             few_threads(largest(model)),
             jax.enable_x64(True),
             jax.numpy_dtype_promotion("standard"),
