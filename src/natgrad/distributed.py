@@ -1,6 +1,7 @@
 """Training with several processes, on one host or many."""
 
 import contextlib
+import json
 import math
 import os
 import socket
@@ -28,10 +29,25 @@ NATGRAD_STARTING_SECONDS and so on set them.
 
 
 class Place(NamedTuple):
-    """Which of how many processes this is."""
+    """Which of how many processes this is, and what all of them agree on."""
 
-    process: int
-    processes: int
+    process: int = 0
+    processes: int = 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process prints and writes for all."""
+        return self.process == 0
+
+    def first(self, value: Any) -> Any:
+        """The value of the first process, of which JSON can hold both."""
+        return self.gather(value)[0]
+
+    def gather(self, value: Any) -> list[Any]:
+        """The values of all processes, in their order."""
+        if self.processes == 1:
+            return [value]
+        return [json.loads(each) for each in exchange(json.dumps(value).encode())]
 
 
 def initialize() -> Place:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import warnings
 
 import jax
@@ -28,6 +29,7 @@ from natgrad.train import (
     _rules as rules,
     in_turn,
     run,
+    stop_on_signals,
 )
 
 
@@ -167,7 +169,7 @@ def test_an_interrupted_run_is_resumed_to_the_same_result(tmp_path):
         fit(resume=True, batch_size=10, **there)
     with pytest.raises(CheckpointError, match="data was .* and is "):
         fit(resume=True, data=Batch(X + 1, Y), **there)
-    with pytest.raises(Terminated) as ended:
+    with pytest.raises(Terminated) as ended, stop_on_signals():
         fit(resume=True, callbacks=[interrupting(44, signal.SIGTERM)], **there)
     assert ended.value.history[-1].step == 44
     resumed = fit(resume=True, **there)
@@ -179,6 +181,38 @@ def test_an_interrupted_run_is_resumed_to_the_same_result(tmp_path):
     lines = (tmp_path / "run" / "history.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == list(range(4, 61, 4))
     assert same(fit(resume=True, **there).params, whole.params)  # nothing left to do
+
+
+def test_ctrl_c_at_any_moment_keeps_the_steps_so_far():
+    fit(steps=400)  # compiled
+    kept = []
+    for delay in np.linspace(0.01, 1.5, 8):
+        threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            fitted = fit(steps=10**6)
+        except KeyboardInterrupt:  # before the first steps
+            continue
+        assert fitted.history.reason == "interrupted"
+        kept.append(fitted)
+    last = kept[-1]  # what the steps up to there give, and nothing half done
+    whole = fit(
+        steps=10**6, callbacks=[interrupting(last.history[-1].step)], log_every=1
+    )
+    assert same(last.params, whole.params)
+
+
+def test_a_signal_ends_all_runs_of_its_block_and_no_other():
+    handlers = lambda: [*map(signal.getsignal, (signal.SIGINT, signal.SIGTERM))]
+    before = handlers()
+    with stop_on_signals():
+        part = fit(callbacks=[interrupting(12)], log_every=4)
+        assert part.history.reason == "interrupted" and part.history[-1].step == 12
+        with pytest.raises(KeyboardInterrupt):
+            fit(steps=20)
+    assert before == [
+        signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)
+    ]
+    assert fit(steps=20).history.reason == "all steps taken"
 
 
 FULL = """

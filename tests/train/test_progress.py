@@ -11,7 +11,13 @@ import threading
 import pytest
 
 from natgrad.train import Record, _progress as module
+from natgrad.train._compiled import Best, State, Tally
+from natgrad.train._listeners import Moment
 from natgrad.train._progress import Progress, Rows, announce, clock, summary
+
+
+STATE = State(1, None, None, Tally(0, 0, 0, 0), Best(0, 0, None), None)
+END = Moment(STATE, 0.0)
 
 
 def record(step: int, **more) -> Record:
@@ -22,7 +28,7 @@ def a_run(**limits) -> None:
     with Progress(limits.get("steps"), limits.get("seconds")) as shown:
         for step in (1, 50, 100):
             shown.show(step, record(step, score=-0.4, halvings=3, refused=1))
-        shown.end("no new best in 3 records")
+        shown.end(END, "no new best in 3 records")
 
 
 def in_a_terminal(monkeypatch, columns: int, use=a_run, **limits) -> str:
@@ -73,7 +79,7 @@ def test_a_file_gets_a_line_now_and_then_and_one_at_the_end(monkeypatch):
         with Progress(100, None) as shown:
             for step in (1, 50, 100):
                 shown.show(step, record(step))
-            shown.end("all steps taken")
+            shown.end(END, "all steps taken")
         lines = file.getvalue().splitlines()
         assert len(lines) == expected
         assert lines[0].startswith("step 1/100  ELBO/N -0.5  step 0.25")
@@ -85,7 +91,7 @@ def test_a_run_that_ends_itself_has_limits_and_no_share(monkeypatch):
         with Progress(5000, None, ends_itself=True) as shown:
             shown.show(1, record(1))
             shown.show(37, record(37))
-            shown.end("converged")
+            shown.end(END, "converged")
 
     def by_the_clock():
         with Progress(None, 30.0, ends_itself=True) as shown:

@@ -18,6 +18,7 @@ from natgrad.data._prepare import Prepared, Stream, prepare
 from natgrad.errors import InputError
 from natgrad.sklearn._columns import uncensored
 from natgrad.sklearn._prepared import check_can_be_saved, make_estimator
+from natgrad.train import stop_on_signals
 from natgrad.train._checkpoint import first_valid, steps_in
 
 
@@ -101,7 +102,8 @@ def _fit(estimator: Any, prepared: Prepared, out: Path, is_json: bool) -> int:
     if place != out:
         say(f"{out} keeps its old model until the new one is complete")
     try:
-        with folder.explained(place, out, isinstance(prepared.x, Stream)):
+        is_kept = isinstance(prepared.x, Stream)
+        with folder.explained(place, out, is_kept), stop_on_signals():
             estimator._fit(prepared.x, prepared.y, **options)
             estimator.n_inducing = prepared.run.num_inducing
             if metadata["likelihood"] == "auto":

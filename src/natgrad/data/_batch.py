@@ -27,6 +27,16 @@ class Batch(NamedTuple):
     y: Any
     weight: Float[Array | np.ndarray, " B"] | None = None
 
+    @property
+    def targets(self) -> Any:
+        """The targets themselves."""
+        return split(self.y)[0]
+
+    @property
+    def target_columns(self) -> Columns:
+        """The columns that come with the targets."""
+        return split(self.y)[1]
+
 
 def split(y: Any) -> tuple[Any, Columns]:
     """The targets themselves, and the columns that come with them."""

@@ -117,6 +117,11 @@ class Arrays:
         places = np.concatenate(passes)[begin - offset : end - offset]
         return places.reshape(number, -1)[:, self._mine]
 
+    def whole(self) -> "Arrays":
+        """All rows as one batch, padded so that few sizes are compiled."""
+        rows = padded(self.columns)
+        return Arrays(rows, len(rows.x), self.seed)
+
     def share(self, process: int, processes: int) -> "Arrays":
         """The same batches, with only the rows of one of several processes."""
         check_share(process, processes)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from natgrad.data._batch import Batch, split
+from natgrad.data._batch import Batch
 
 
 __all__ = ["has_heavy_tails", "student_t_score", "tails", "worse"]
@@ -92,7 +92,7 @@ def tails(
 
     The targets are of unit variance, and `noise` is the variance that was learned.
     """
-    y, weight = np.asarray(split(rows.y)[0]), rows.weight
+    y, weight = np.asarray(rows.targets), rows.weight
     # `predict` takes half a second: only if the targets themselves have such tails.
     if float(noise) < LEAST_NOISE**2 or not has_heavy_tails(y, weight):
         return None

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import stdtrit
 
-from natgrad.data._batch import Batch, split
+from natgrad.data._batch import Batch
 from natgrad.gp.kernels import AbstractKernel, AbstractStationary
 from natgrad.gp.likelihoods import (
     Gaussian,
@@ -77,7 +77,7 @@ def misfit(kernel: AbstractKernel, likelihood: Any, batch: Batch) -> Float[Array
     deviation of the function at that of the targets, widened as theirs is uncertain,
     and the noise at `NOISE` of it, each within a factor of e or so.
     """
-    x, y = jnp.asarray(batch.x), jnp.asarray(split(batch.y)[0])
+    x, y = jnp.asarray(batch.x), jnp.asarray(batch.targets)
     zero = jnp.zeros((), x.dtype)
     weight = jnp.ones(len(y)) if batch.weight is None else jnp.asarray(batch.weight)
     weight = weight.astype(x.dtype)

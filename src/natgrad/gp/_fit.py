@@ -13,14 +13,13 @@ from jaxtyping import Array
 
 from natgrad._guarded import guarded_ngd
 from natgrad._warnings import warn
-from natgrad.data._batch import Batch, split
+from natgrad.data._batch import Batch
 from natgrad.data._batches import (
     Arrays,
     Batches,
     IterableBatches,
     as_batch,
     as_batches,
-    padded,
 )
 from natgrad.data._parquet import Parquet
 from natgrad.errors import InputError, InputWarning
@@ -94,33 +93,22 @@ def fit(
             f"the model is a {type(model).__name__}; it should be a SparseGP, such as "
             "gp.initialize(x, likelihood) makes"
         )
-    batches = as_batches(data, batch_size or BATCH, seed)
-    if isinstance(batches, Arrays):
-        check(model, batches.columns, "data")
-    elif isinstance(batches, IterableBatches):
-        check_shapes(model, batches.first, "the first batch")
-    elif isinstance(batches, Parquet):
-        check_shapes(model, batches.empty, "the table")
-    is_free = rule is None and batch_size is None and not isinstance(data, Batches)
-    whole: Batch | None = None
-    if is_free and isinstance(batches, Arrays) and fits_at_once(model, batches.total):
-        whole = padded(batches.columns)
-        batches = Arrays(whole, len(whole.x), seed)
-        rule = whole_rule(model, len(whole.x))
-    if batches.num_data is None:
-        raise InputError(
-            "the ELBO needs the total number of rows, which batches do not show: give "
-            "natgrad.data.IterableBatches(batches, num_data)"
-        )
-    if rule is None:
-        rule = default_rule(batches.num_data, batches.fraction)
-    elif not isinstance(rule, Rule):
+    if rule is not None and not isinstance(rule, Rule):
         raise InputError(
             f"the rule is a {type(rule).__name__}; it should be a Rule, such as "
             "alternating(natural, ordinary) and natgrad.train.in_turn make"
         )
-    loss = lambda model, batch: -elbo(model, batch, batches.num_data)
+    is_free = rule is None and batch_size is None and not isinstance(data, Batches)
     score = None if held_out is None else _score(model, as_batch(held_out))
+    batches = as_batches(data, batch_size or BATCH, seed)
+    check_batches(model, batches)
+    num_data, whole = batches.num_data, None
+    loss = lambda model, batch: -elbo(model, batch, num_data)
+    if is_free and isinstance(batches, Arrays) and fits_at_once(model, batches.total):
+        batches = batches.whole()
+        whole, rule = batches.columns, whole_rule(model, batches.total)
+    elif rule is None:
+        rule = default_rule(None, None)._replace(sized=default_rule)
     uncensored = getattr(model.likelihood, "noise", model.likelihood)
     chosen = {
         "num_inducing": len(model.inducing),
@@ -137,13 +125,13 @@ def _warn_of_doubts(fitted: Fitted, rows: Batch) -> None:
     """Warns if a fit of real targets may be worse than no fit."""
     model, doubt = fitted.params, None
     counted = np.asarray(rows.weight) > 0
-    x, y = np.asarray(rows.x)[counted], np.asarray(split(rows.y)[0])[counted]
+    x, y = np.asarray(rows.x)[counted], np.asarray(rows.targets)[counted]
     if len(y) < FADED:
         distinct = len(np.unique(np.column_stack([x, y]), axis=0))
         leaves = jax.tree.leaves((model.kernel, model.likelihood, model.mean))
         doubt = few(distinct, sum(np.size(leaf) for leaf in leaves))
     if doubt is None and fitted.history.reason == CONVERGED:
-        doubt = worse(fitted.history[-1].objective, split(rows.y)[0], rows.weight)
+        doubt = worse(fitted.history[-1].objective, rows.targets, rows.weight)
     if doubt is not None:
         warn(doubt, InputWarning)
 
@@ -181,6 +169,21 @@ def fixed_hyperparameters(
     return alternating(natural, optax.set_to_zero(), num_data)
 
 
+def check_batches(model: SparseGP, batches: Batches) -> None:
+    """Raises an error unless the model can be trained on what is known of batches."""
+    if isinstance(batches, Arrays):
+        check(model, batches.columns, "data")
+    elif isinstance(batches, IterableBatches):
+        check_shapes(model, batches.first, "the first batch")
+    elif isinstance(batches, Parquet):
+        check_shapes(model, batches.empty, "the table")
+    if batches.num_data is None:
+        raise InputError(
+            "the ELBO needs the total number of rows, which batches do not show: give "
+            "natgrad.data.IterableBatches(batches, num_data)"
+        )
+
+
 def check_shapes(model: SparseGP, batch: Any, name: str) -> None:
     """Raises an error unless a batch has inputs and targets of the model."""
     if not isinstance(batch, Batch):
@@ -189,7 +192,7 @@ def check_shapes(model: SparseGP, batch: Any, name: str) -> None:
             "triple (x, y, weight), in a tuple"
         )
     x, weight, width = batch.x, batch.weight, model.inducing.shape[1]
-    y, columns = split(batch.y)
+    y, columns = batch.targets, batch.target_columns
     if x.ndim != 2 or x.shape[1] != width:
         raise InputError(
             f"the inputs of {name} have shape {list(x.shape)}; they should be rows of "

@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from natgrad.data._batch import Batch, split
+from natgrad.data._batch import Batch
 from natgrad.errors import InputError
 from natgrad.families.gaussian import AbstractGaussian, Moments
 from natgrad.gp._interop import as_kernel
@@ -232,7 +232,7 @@ def projected_elbo(
     Inputs are projected once for all that is done with q at one set of hyperparameters.
     """
     mean, var = marginals(model.posterior, rows)
-    found, outputs = jnp.shape(split(batch.y)[0]), model.likelihood.outputs
+    found, outputs = jnp.shape(batch.targets), model.likelihood.outputs
     expected = mean.shape[-1:] if outputs is None else (mean.shape[-1], outputs)
     if found != expected:
         raise InputError(

@@ -16,7 +16,7 @@ from natgrad.families.gaussian import Moments
 from natgrad.gp._sparse import Projection, SparseGP, projected_elbo
 from natgrad.linalg import Full
 from natgrad.train._constants import NONE, Constants
-from natgrad.train._mesh import ALONE, Across
+from natgrad.train._devices import ALONE, Across
 from natgrad.train._rules import Rule, all_finite, kept_unless
 
 
@@ -46,7 +46,8 @@ def alternating(
     """
     sized = None
     if num_data is None:
-        sized = functools.cache(functools.partial(alternating, natural, ordinary))
+        made = functools.cache(functools.partial(alternating, natural, ordinary))
+        sized = lambda num_data, _: made(num_data)
     natural = optax.with_extra_args_support(natural)
     ordinary = on_hyperparameters(ordinary)
 

@@ -8,18 +8,17 @@ hyperparameters can be learned from a sample by the evidence, and q from all row
 """
 
 import functools
-import json
 import math
 import time
 import warnings
 from typing import Any
 
-import jax
 import numpy as np
 
-from natgrad import distributed, gp
+from natgrad import gp
 from natgrad._registry import MANY
 from natgrad._runtime.compiler import SHORT_RUN
+from natgrad._runtime.programs import jit
 from natgrad.data._batch import Batch
 from natgrad.data._batches import Arrays, Sample, padded, some_rows
 from natgrad.data._prepare import Stream
@@ -33,6 +32,7 @@ from natgrad.sklearn._gaussian import PART, GaussianFit, can_fit
 from natgrad.sklearn._kernels import initial_kernels
 from natgrad.sklearn._outputs import initial_kernel
 from natgrad.sklearn._targets import ROUNDED, Targets
+from natgrad.train._devices import place
 from natgrad.train._history import History
 from natgrad.train._loop import Fitted, run
 from natgrad.train._progress import print_record
@@ -88,7 +88,7 @@ def trained(
         is_over = found.history.reason == "interrupted"
         own = is_over or gaussian.is_better(found, runs[-1])
         # Rounding may differ between machines: what the first one chose holds for all.
-        if distributed.exchange(repr(own).encode())[0] == b"True":
+        if place().first(bool(own)):
             return found
     model = runs[-1].params
     model = _grown(estimator, model, rows, seed, len(rows.x))
@@ -148,7 +148,7 @@ def initial_model(
     model = _grown(estimator, runs[-1].params, sample, seed, total)
     # Rounding may differ between machines: what the first one chose holds for all.
     own = [_kind(model), len(model.inducing)]
-    first = json.loads(distributed.exchange(json.dumps(own).encode())[0])
+    first = place().first(own)
     if first != own:
         same = next(each.params for each in runs if _kind(each.params) == first[0])
         model = moved(same, sample.x, first[1], seed)
@@ -256,16 +256,15 @@ def _race(
         rule = whole_rule(left[0].params, len(some.x), has_prior=True)
     minutes = estimator.minutes and estimator.minutes / PART / len(left)
     steps = min(LAP, _steps(estimator))
-    for place, each in enumerate(left):
+    for number, each in enumerate(left):
         shown = _shown(estimator, f"trying {_kind(each.params)}: ")
-        left[place] = run(
+        left[number] = run(
             rule, each.params, data, steps=steps, minutes=minutes, **shown
         )
         # If one of several processes was interrupted, all end.
-        reasons = distributed.exchange(str(left[place].history.reason).encode())
-        if b"interrupted" in reasons:
-            left[place].history.reason = "interrupted"
-            return left, left[place]
+        if "interrupted" in place().gather(left[number].history.reason):
+            left[number].history.reason = "interrupted"
+            return left, left[number]
     return sorted(left, key=lambda each: _on_all_rows(each, len(rows.x), total)), None
 
 
@@ -286,7 +285,7 @@ def _shown(estimator: Any, title: str = "") -> dict[str, Any]:
     return {"progress": is_shown, "callbacks": callbacks}
 
 
-@functools.partial(jax.jit, compiler_options=SHORT_RUN)
+@functools.partial(jit, compiler_options=SHORT_RUN)
 def _prior_kl(model: Any) -> Any:
     return model.prior_kl()
 
@@ -315,4 +314,4 @@ def minutes_left(estimator: Any, began: float) -> float | None:
     left = estimator.minutes - (time.monotonic() - began) / 60
     left = max(left, estimator.minutes / PART)
     # Processes that end at different times would wait for each other.
-    return float(distributed.exchange(repr(left).encode())[0])
+    return place().first(left)

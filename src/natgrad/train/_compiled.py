@@ -12,10 +12,10 @@ from jax import lax
 from jaxtyping import Array
 
 from natgrad._runtime.compiler import LONG_RUN, SHORT_RUN
+from natgrad._runtime.programs import jit
 from natgrad.data._batches import Batches
-from natgrad.distributed import lost_peers
 from natgrad.train._constants import Constants
-from natgrad.train._mesh import Across, Devices
+from natgrad.train._devices import AbstractDevices, Across
 from natgrad.train._rules import Rule
 from natgrad.train._schedule import Plan, first_plan, planned, progress_of
 
@@ -61,32 +61,26 @@ class State(NamedTuple):
     plan: Plan | None
 
 
-def first_state(rule: Rule, params: Any, has_score: bool) -> State:
-    """A state in memory of its own: the steps write where the state was."""
-    return _initial_state(rule, has_score, jax.tree.map(jnp.asarray, params))
-
-
-@partial(jax.jit, static_argnums=(0, 1), compiler_options=SHORT_RUN)
-def _initial_state(rule: Rule, has_score: bool, params: Any) -> State:
-    """Compiled as one program instead of one for each operation."""
+@partial(jit, static_argnums=(0, 1), compiler_options=SHORT_RUN)
+def first_state(rule: Rule, has_score: bool, params: Any) -> State:
+    """The state of a run before its first step."""
     zero = number(0)
     tally = Tally(number(0.0), zero, zero, zero)
     best = Best(number(-np.inf), zero, params if has_score else None)
     plan = first_plan() if rule.is_annealed else None
-    return copied(State(zero, params, rule.init(params), tally, best, plan))
+    return State(zero, params, rule.init(params), tally, best, plan)
 
 
 def _on_all_devices(
-    rule: Rule, devices: Devices, complete: Constants, state: State, *rest: Any
+    rule: Rule, devices: AbstractDevices, complete: Constants, state: State, *rest: Any
 ) -> State:
     """Takes some steps on all devices."""
     steps = partial(_take_steps, rule, devices.across, complete)
     return devices.sharded(steps)(state, *rest)
 
 
-_compiled = partial(
-    jax.jit, _on_all_devices, static_argnums=(0, 1, 2), donate_argnums=3
-)
+# The state is not donated: a call that Ctrl-C breaks leaves the one before it.
+_compiled = partial(jit, _on_all_devices, static_argnums=(0, 1, 2))
 _advance = _compiled(compiler_options=LONG_RUN)
 _advance_briefly = _compiled(compiler_options=SHORT_RUN)
 
@@ -171,7 +165,7 @@ class Caller:
     every: int
     steps: int | None
     limit: float | None
-    devices: Devices
+    devices: AbstractDevices
     complete: Constants
     room: int = 1
     # Unknown: the first call compiles. What was measured is to be agreed on.
@@ -190,21 +184,20 @@ class Caller:
         is_compiled = self.ready is not None
         started = time.monotonic()
         advance = _advance_briefly if self.rule.is_brief else _advance
-        with lost_peers():
-            state = advance(
-                self.rule,
-                self.devices,
-                self.complete,
-                self.devices.spread(state._replace(best=None)),
-                self.devices.place(stacked),
-                number,
-                float(self.steps or np.inf),
-                part,
-                float(self.batches.num_data or 1),
-                self.seed,
-            )
-            self.ready = self._fetch(step + number)
-            jax.block_until_ready(state.step)
+        state = advance(
+            self.rule,
+            self.devices,
+            self.complete,
+            self.devices.spread(state._replace(best=None)),
+            self.devices.place(stacked),
+            number,
+            float(self.steps or np.inf),
+            part,
+            float(self.batches.num_data or 1),
+            self.seed,
+        )
+        self.ready = self._fetch(step + number)
+        jax.block_until_ready(state.step)
         if is_compiled:
             self.measured = (time.monotonic() - started) / number
         return state._replace(best=best)
@@ -239,8 +232,3 @@ class Caller:
 def number(value: int | float) -> np.ndarray:
     """A number as JAX would hold it; made on the host, where it costs nothing."""
     return np.asarray(value, jax.dtypes.canonicalize_dtype(type(value)))
-
-
-def copied(tree: Any) -> Any:
-    """The same in memory of its own: the steps write where the state was."""
-    return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), tree)

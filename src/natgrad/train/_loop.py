@@ -2,25 +2,21 @@
 
 import contextlib
 import inspect
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import optax
 
-from natgrad import distributed
-from natgrad._runtime.programs import limit_programs
 from natgrad._runtime.threads import few_threads, largest
-from natgrad._warnings import warn
 from natgrad.data._batches import Arrays, Batches, IterableBatches, as_batches
-from natgrad.errors import FitError, InputError, InputWarning, Terminated
+from natgrad.errors import CheckpointError, FitError, InputError, Terminated
 from natgrad.train._compiled import (
     REFUSALS,
     Best,
     Caller,
     State,
-    copied,
     first_state,
     is_over,
     number,
@@ -28,7 +24,8 @@ from natgrad.train._compiled import (
 from natgrad.train._constants import NONE, Constants, divided
 from natgrad.train._diagnosis import likely_cause
 from natgrad.train._history import History, Record
-from natgrad.train._mesh import Devices, devices_for, unlike_parts
+from natgrad.train._listeners import Callbacks, Clock, Listener, Moment, Recording
+from natgrad.train._mesh import devices_for
 from natgrad.train._options import Options
 from natgrad.train._profile import profile_rule
 from natgrad.train._progress import Progress, Silent
@@ -36,13 +33,13 @@ from natgrad.train._rules import (
     Loss,
     Rule,
     default_rule,
-    for_rows,
+    for_data,
     guard_of,
     in_turn,
     last_step,
 )
 from natgrad.train._saver import Saver
-from natgrad.train._watch import REASONS, TERMINATED, Clock, Signals, Watchdog
+from natgrad.train._signals import CODES, INTERRUPTED, TERMINATED, requested
 
 
 STEPS = 2500
@@ -150,11 +147,8 @@ def run(
     >>> print(fitted.params.linear.round(2))
     [1.]
     """
-    limit_programs()
-    prepared = _Run(rule, params, batches, loss, Options.of(options))
-    with prepared.open() as state:
-        fitted = prepared.end(*prepared.loop(state))
-    if fitted.history.reason == REASONS[TERMINATED]:
+    fitted = _Run(rule, params, batches, loss, Options.of(options)).result()
+    if fitted.history.reason == TERMINATED:
         error = Terminated("SIGTERM ended the run")
         error.params, error.history = fitted
         raise error
@@ -162,7 +156,7 @@ def run(
 
 
 class _Run:
-    """What a run works with: it is opened, it loops, and it ends."""
+    """One run: what it works with, its loop, and its result."""
 
     def __init__(
         self,
@@ -172,40 +166,33 @@ class _Run:
         loss: Loss | None,
         options: Options,
     ):
-        rule = self.rule = for_rows(rule, batches.num_data)
+        rule = self.rule = for_data(rule, batches.num_data, batches.fraction)
         self.loss, self.options = loss, options
         self.config = _described(batches, options.seed, options.config)
-        self.devices = _devices(rule, loss, params, batches, options.latent_parts)
+        parts = options.latent_parts
+        devices = self.devices = devices_for(rule, loss, params, batches, parts)
+        self.batches = devices.share(batches, self.config)
         self.params, self.complete = divided(params)
         score = options.score
         self.score = score and jax.jit(_completed(score, self.complete))
-        self.batches = self.devices.shared(batches)
-        self.is_first = self.devices.is_first
-        _check_alike(self.config)
-        self.signals = Signals()
-        is_alone = self.devices.processes == 1
-        self.watchdog = Watchdog(None if is_alone else distributed.limit("PATIENCE"))
         most = STEPS if options.minutes is None else None
         self.steps = most if options.steps is None else int(options.steps)
         every = max(1, min((self.steps or STEPS) // RECORDS, LONGEST))
         self.every = 1 if rule.is_over is not None else options.log_every or every
 
-    @contextlib.contextmanager
-    def open(self) -> Iterator[State]:
-        """The initial state; what the run holds is released at the end of the block."""
+    def result(self) -> Fitted:
+        """Takes the steps; what the run holds is released at the end."""
         options, devices = self.options, self.devices
-        state = first_state(self.rule, self.params, has_score=self.score is not None)
-        checkpoint = options.checkpoint if self.is_first else None
-        saver = self.saver = Saver(checkpoint, options.save_seconds, self.config)
+        trained = jax.tree.map(jnp.asarray, self.params)
+        first = first_state(self.rule, self.score is not None, trained)
+        saver = Saver(options, self.config, devices)
         threads = few_threads(largest(self.params))
-        with threads, contextlib.closing(saver), self.signals, self.watchdog:
-            found = saver.restore(state, options.resume and self.is_first)
-            state, spent = devices.broadcast(found)
-            del found  # or it would be in memory for as long as the run
-            state, step = devices.spread(state), int(state.step)
-            self.history = History(options.log_path, self.is_first)
-            self.history.begin(step)
-            self.clock = Clock(float(spent))
+        with contextlib.closing(saver), threads, devices.running():
+            state, spent = devices.begin(*saver.restore(first, options.resume))
+            saver.saved = spent
+            self.history = History(options.log_path, devices.is_first)
+            self.history.begin(int(state.step))
+            self.clock = Clock(spent)
             self.caller = Caller(
                 self.rule,
                 self.batches,
@@ -216,36 +203,57 @@ class _Run:
                 devices,
                 self.complete,
             )
-            title = options.progress if isinstance(options.progress, str) else ""
-            left = None if options.limit is None else options.limit - float(spent)
-            bar = Progress(self.steps, left, step, title, self.rule.is_over is not None)
-            is_shown = options.progress and self.is_first
-            with bar if is_shown else Silent() as self.bar:
-                yield state
+            bar = self._bar(state, spent)
+            callbacks = options.callbacks if devices.is_first else ()
+            self.listeners: list[Listener] = [
+                Recording(self.history),
+                Callbacks(callbacks, self._params),
+                bar,
+                saver,
+            ]
+            with bar:
+                return self._end(*self._loop(state))
 
-    def loop(self, state: State) -> tuple[State, str]:
-        """The last state, and why it is the last."""
-        while True:
-            step = int(state.step)
-            # What each process knows for itself: all act on the same.
-            known = [float(self.signals.received), self.clock.seconds()]
-            known += [self.caller.measured, float(self.saver.is_due())]
-            received, seconds, self.caller.seconds_per_step, due = (
-                self.devices.max_over_processes(known)
-            )
-            if due:
-                self.saver.save(self.devices.gather(state), seconds, self.history)
-            reason = self._reason(state, seconds) or REASONS.get(int(received))
-            if reason is None:
-                state = self.caller.call(state, seconds)
-                reason = "no more data" if int(state.step) == step else None
-                self.watchdog.seen_alive()
-            if reason is not None:
-                return state, reason
-            state = self._reported(state)
+    def _loop(self, state: State) -> tuple[Moment, str]:
+        """The last moment, and why it is the last."""
+        moment = Moment(state, self._seconds())
+        try:
+            while (reason := self._reason(moment)) is None:
+                state = self.caller.call(moment.state, moment.seconds)
+                if int(state.step) == moment.step:
+                    return moment, "no more data"
+                moment = self._after(state)
+                for listener in self.listeners:
+                    listener.hear(moment)
+            if reason == INTERRUPTED and moment.step == 0:
+                raise KeyboardInterrupt
+            return moment, reason
+        except KeyboardInterrupt:
+            if moment.step == 0 or not self.devices.is_one_process:
+                raise
+            return moment, INTERRUPTED
 
-    def _reason(self, state: State, seconds: float) -> str | None:
+    def _seconds(self) -> float:
+        """The time, on which all processes act."""
+        known = [self.clock.seconds(), self.caller.measured]
+        seconds, self.caller.seconds_per_step = self.devices.agree(known)
+        return seconds
+
+    def _after(self, state: State) -> Moment:
+        """The moment after a call of the steps."""
+        step, record = int(state.step), None
+        if self.clock.step is None:
+            self.clock.begin(step)
+        if int(state.tally.in_a_row) >= REFUSALS:
+            alone = self.devices.local(state)
+            raise _failure(self.loss, alone, self.complete, self.batches, self.history)
+        if step % self.every == 0 or step == self.steps or is_over(self.rule, state):
+            record, state = self._record(state)
+        return Moment(state, self._seconds(), record)
+
+    def _reason(self, moment: Moment) -> str | None:
         """Why a run is over, if it is."""
+        state, seconds, _ = moment
         limit, patience = self.options.limit, self.options.patience
         if is_over(self.rule, state):
             return CONVERGED
@@ -255,26 +263,8 @@ class _Run:
             return "the time is over"
         if patience is not None and int(state.best.age) >= patience:
             return f"no new best in {patience} records"
-        return None
-
-    def _reported(self, state: State) -> State:
-        """Shows a state, and records it if a record is due."""
-        step, record = int(state.step), None
-        if self.clock.step is None:
-            self.clock.begin(step)
-        if int(state.tally.in_a_row) >= REFUSALS:
-            alone = self.devices.local(state)
-            raise _failure(self.loss, alone, self.complete, self.batches, self.history)
-        is_last = step == self.steps or is_over(self.rule, state)
-        if step % self.every == 0 or is_last:
-            record, state = self._record(state)
-            self.history.add(record)
-            params = self.devices.local(state.params)
-            for callback in self.options.callbacks if self.is_first else ():
-                # Their own: the next steps write where the state was.
-                callback(record, self.complete(copied(params)))
-        self.bar.show(step, record)
-        return state
+        (asked,) = self.devices.agree([requested()])
+        return CODES[asked]
 
     def _record(self, state: State) -> tuple[Record, State]:
         """A record of the steps since the last, and the state with a fresh tally."""
@@ -282,7 +272,7 @@ class _Run:
         held_out = None
         if self.score is not None:  # all processes agree on it
             own = float(self.score(self.devices.local(state.params)))
-            held_out = self.devices.max_over_processes([own])[0]
+            held_out = self.devices.agree([own])[0]
         taken = int(tally.steps)
         objective = -float(tally.loss) / max(taken, 1) / (self.batches.num_data or 1)
         objective = objective if taken else float("nan")
@@ -299,56 +289,44 @@ class _Run:
         )
         value = objective if held_out is None else held_out
         if value > float(best.value):
-            params = None if best.params is None else copied(state.params)
+            params = None if best.params is None else state.params
             best = Best(number(value), number(0), params)
         else:
             best = best._replace(age=number(int(best.age) + 1))
         fresh = tally._replace(loss=number(0.0), steps=number(0))
         return record, state._replace(tally=fresh, best=best)
 
-    def end(self, state: State, reason: str) -> Fitted:
-        """The result, once the last checkpoint is there."""
-        last, history, devices = state, self.history, self.devices
-        is_new = not len(history) or history[-1].step < int(state.step)
-        if devices.max_over_processes([float(is_new)])[0]:
+    def _end(self, moment: Moment, reason: str) -> Fitted:
+        """The result, once all listeners have heard of the end."""
+        last, history = moment.state, self.history
+        is_new = not len(history) or history[-1].step < moment.step
+        record = None
+        if self.devices.agree([float(is_new)])[0]:
             # The state that is saved stays: a resumed run has records of its own.
-            record, last = self._record(state)
-            history.records.append(record)
-        history.reason = reason
-        self.bar.end(reason)
+            record, last = self._record(last)
         params = last.params if self.score is None else last.best.params
-        params = self.complete(devices.local(params))
-        self.saver.end(devices.gather(state), self.clock.seconds(), history, params)
-        devices.barrier()  # none leaves before the last checkpoint is there
-        return Fitted(params, history)
+        fitted = Fitted(self.complete(self.devices.local(params)), history)
+        end = moment._replace(seconds=self.clock.seconds(), record=record)
+        try:
+            for listener in self.listeners:
+                listener.end(end, reason)
+        except CheckpointError as error:
+            error.params, error.history = fitted
+            error.add_note("The result is in `params` and `history` of this error.")
+            raise
+        return fitted
 
+    def _params(self, state: State) -> Any:
+        return self.complete(self.devices.local(state.params))
 
-def _devices(
-    rule: Rule, loss: Loss | None, params: Any, batches: Batches, latents: int
-) -> Devices:
-    """All devices, if the loss can be shared out to them."""
-    if rule.is_over is not None:
-        return Devices()
-    devices = devices_for(getattr(batches, "batch_size", None), latents)
-    if devices.across.number == 1 or rule.is_shareable or loss is None:
-        return devices
-    why = unlike_parts(loss, params, batches)
-    if why is not None and devices.processes > 1:
-        raise InputError(why)
-    if why is not None:
-        warn(f"{why}; one device is used", InputWarning)
-    return devices if why is None else Devices()
-
-
-def _check_alike(described: dict[str, Any]) -> None:
-    """Raises if the processes are not of the same run."""
-    runs = distributed.exchange(json.dumps(described, sort_keys=True).encode())
-    for process, other in enumerate(runs):
-        if other != runs[0]:
-            raise InputError(
-                f"process {process} has a different run from process 0: "
-                f"{other.decode():.300}, not {runs[0].decode():.300}"
-            )
+    def _bar(self, state: State, spent: float) -> Progress | Silent:
+        options, limit = self.options, self.options.limit
+        if not (options.progress and self.devices.is_first):
+            return Silent()
+        title = options.progress if isinstance(options.progress, str) else ""
+        left = None if limit is None else limit - spent
+        ends_itself = self.rule.is_over is not None
+        return Progress(self.steps, left, int(state.step), title, ends_itself)
 
 
 def _completed(function: Any, complete: Constants) -> Any:

@@ -9,118 +9,92 @@ Where a distribution is a batch of many, such as the latent functions of a class
 devices may share it out too, as a second axis. That is left to XLA's partitioner.
 """
 
+import contextlib
 import functools
 import inspect
-from typing import Any, NamedTuple
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
-from jaxtyping import Array
 
+from natgrad import distributed
+from natgrad._warnings import warn
 from natgrad.data._batch import Batch
-from natgrad.distributed import lost_peers
-from natgrad.errors import InputError
+from natgrad.errors import InputError, InputWarning
 from natgrad.families._base import is_distribution
-from natgrad.linalg import AbstractPositiveDefinite
+from natgrad.train._devices import AXIS, AbstractDevices, Across, OneDevice
 
 
-AXIS, LATENTS = "rows", "latents"
+LATENTS = "latents"
 
 ALL, ROWS = P(), P(None, AXIS)
 """What every device has; batches of one step after another, cut by rows."""
-
-
-class Across(NamedTuple):
-    """The devices that share a batch, as a rule sees them: there are `number`.
-
-    Where its rows differ in weight, so may its parts: then `is_uneven`.
-    """
-
-    number: int = 1
-    is_uneven: bool = False
-
-    def mean(self, tree: Any) -> Any:
-        """The mean of a tree over all devices, by one collective.
-
-        Of gradients of matrices one triangle is sent. It is for what was computed, and
-        is not to be differentiated.
-        """
-        if self.number == 1:
-            return tree
-        nodes, structure = jax.tree.flatten(tree, is_leaf=_is_storage)
-        packed, inner = jax.tree.flatten(
-            [node.pack() if _is_storage(node) else node for node in nodes]
-        )
-        widest = max((leaf.dtype for leaf in packed), key=lambda kind: kind.itemsize)
-        flat = jnp.concatenate([leaf.astype(widest).reshape(-1) for leaf in packed])
-        flat = lax.psum(flat, AXIS) / self.number
-        ends = np.cumsum([leaf.size for leaf in packed])[:-1]
-        pairs = zip(jnp.split(flat, ends), packed, strict=True)
-        means = [part.reshape(like.shape).astype(like.dtype) for part, like in pairs]
-        means = jax.tree.unflatten(inner, means)
-        pairs = zip(nodes, means, strict=True)
-        whole = [node.unpack(m) if _is_storage(node) else m for node, m in pairs]
-        return jax.tree.unflatten(structure, whole)
-
-    def part(self, batch: Any) -> tuple[Any, "Across"]:
-        """This device's part of a batch, whose rows stand for those of all devices."""
-        if self.number == 1 or not isinstance(batch, Batch):
-            return batch, self
-        weight = batch.weight
-        if weight is None:
-            dtype = np.result_type(batch.x.dtype, np.float32)
-            ones = jnp.full(len(batch.x), self.number, dtype)
-            return batch._replace(weight=ones), self
-        return batch._replace(weight=self.number * weight), Across(self.number, True)
-
-    def key(self, key: Array) -> Array:
-        """A key of this device's own."""
-        if self.number == 1:
-            return key
-        return jax.random.fold_in(key, lax.axis_index(AXIS))
-
-
-ALONE = Across()
 
 UNEQUAL = 1e-4
 """How far, as a share, a loss may be from the mean of its halves: rounding is less."""
 
 
-class Devices(NamedTuple):
+class ManyDevices(AbstractDevices):
     """All devices of all processes, or those of them that a batch can be cut for."""
 
-    mesh: Mesh | None = None
+    def __init__(self, mesh: Mesh):
+        self.mesh, self.across = mesh, Across(mesh.shape[AXIS])
+        self.latents: int = mesh.shape[LATENTS]  # that share a batch of distributions
+        self.is_first = jax.process_index() == 0
+        self.is_one_process = jax.process_count() == 1
+        self._watchdog = Watchdog()
 
-    @property
-    def across(self) -> Across:
-        return ALONE if self.mesh is None else Across(self.mesh.shape[AXIS])
+    # Equal ones share what is compiled.
 
-    @property
-    def latents(self) -> int:
-        """How many devices share out a batch of distributions."""
-        return 1 if self.mesh is None else self.mesh.shape[LATENTS]
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ManyDevices) and self.mesh == other.mesh
 
-    @property
-    def process(self) -> int:
-        return jax.process_index()
+    def __hash__(self) -> int:
+        return hash(self.mesh)
 
-    @property
-    def processes(self) -> int:
-        return 1 if self.mesh is None else jax.process_count()
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        if self.is_one_process:
+            yield
+            return
+        seconds = distributed.limit("PATIENCE")
+        with self._watchdog.watching(seconds), distributed.lost_peers():
+            yield
+            self.agree([0.0])  # none leaves before the last checkpoint is there
 
-    @property
-    def is_first(self) -> bool:
-        """Whether this process prints and writes for all."""
-        return self.processes == 1 or self.process == 0
+    def share(self, batches: Any, config: dict[str, Any]) -> Any:
+        if self.is_one_process:
+            return batches
+        here = distributed.place()
+        runs = here.gather(config)
+        for process, other in enumerate(runs):
+            if other != runs[0]:
+                raise InputError(
+                    f"process {process} has a different run from process 0: "
+                    f"{other!s:.300}, not {runs[0]!s:.300}"
+                )
+        if not hasattr(batches, "share"):
+            raise InputError(
+                f"a {type(batches).__name__} cannot be split between "
+                f"{here.processes} processes: it has no method share(process, "
+                "processes), as natgrad.data.Arrays and Parquet have"
+            )
+        return batches.share(here.process, here.processes)
+
+    def begin(self, state: Any, seconds: float) -> tuple[Any, float]:
+        if not self.is_one_process:
+            state, seconds = self._broadcast((state, seconds))
+        return self.spread(state), float(seconds)
 
     def sharded(self, function: Any) -> Any:
         """A function of what all devices have, whose second argument is batches."""
-        if self.mesh is None:
-            return function
 
         def called(first: Any, batches: Any, *rest: Any) -> Any:
             specs = (ALL, ROWS, *(ALL for _ in rest))
@@ -140,32 +114,25 @@ class Devices(NamedTuple):
 
     def spread(self, tree: Any) -> Any:
         """A tree that is the same in all processes, on every device."""
-        if self.mesh is None:
-            return tree
 
         def placed(leaf: Any, sharding: NamedSharding) -> Any:
             is_array = isinstance(leaf, jax.Array)
             if is_array and leaf.sharding.is_equivalent_to(sharding, leaf.ndim):
                 return leaf
-            # A copy for each: what is donated must not be shared with the caller.
             value = np.asarray(leaf)
-            at = lambda place: np.array(value[place])
+            at = lambda place: value[place]
             return jax.make_array_from_callback(value.shape, sharding, at)
 
         return jax.tree.map(placed, tree, self._shardings(tree))
 
     def place(self, batches: Any) -> Any:
         """The rows of this process, [steps, rows, ...], on its devices."""
-        if self.mesh is None:
-            return batches
         sharding = NamedSharding(self.mesh, ROWS)
         put = functools.partial(jax.make_array_from_process_local_data, sharding)
         return jax.tree.map(put, batches)
 
     def local(self, tree: Any) -> Any:
         """What all devices have together, on one device of this process."""
-        if self.mesh is None:
-            return tree
         tree = self.gather(tree)
         is_shared = lambda leaf: isinstance(leaf, jax.Array)
         one = lambda leaf: leaf.addressable_data(0) if is_shared(leaf) else leaf
@@ -173,17 +140,15 @@ class Devices(NamedTuple):
 
     def gather(self, tree: Any) -> Any:
         """What the devices have together, on every device."""
-        if self.mesh is None or self.latents == 1:
+        if self.latents == 1:
             return tree
         leaves, structure = jax.tree.flatten(tree)
-        with lost_peers():
-            leaves = _gathered(self.mesh)(leaves)
+        leaves = _gathered(self.mesh)(leaves)
         return jax.tree.unflatten(structure, leaves)
 
     def _shardings(self, tree: Any) -> Any:
         """Where each leaf lies: those of a batch of distributions may be shared out."""
         mesh, parts = self.mesh, self.latents
-        assert mesh is not None
         whole, cut = NamedSharding(mesh, ALL), NamedSharding(mesh, P(LATENTS))
 
         def of_node(node: Any) -> Any:
@@ -202,27 +167,12 @@ class Devices(NamedTuple):
         constrained = jax.lax.with_sharding_constraint
         return jax.tree.map(constrained, tree, self._shardings(tree))
 
-    def shared(self, batches: Any) -> Any:
-        """The same batches, of which this process gets its rows."""
-        if self.processes == 1:
-            return batches
-        if not hasattr(batches, "share"):
-            raise InputError(
-                f"a {type(batches).__name__} cannot be split between "
-                f"{self.processes} processes: it has no method share(process, "
-                "processes), as natgrad.data.Arrays and Parquet have"
-            )
-        return batches.share(self.process, self.processes)
-
-    def broadcast(self, tree: Any) -> Any:
+    def _broadcast(self, tree: Any) -> Any:
         """A tree of numbers as the first process has it, to the last bit."""
-        if self.processes == 1:
-            return tree
         leaves, structure = jax.tree.flatten(tree)
         arrays = [np.asarray(leaf) for leaf in leaves]
         data = np.frombuffer(b"".join(a.tobytes() for a in arrays), np.uint8)
-        with lost_peers():
-            data = multihost_utils.broadcast_one_to_all(data, self.is_first)
+        data = multihost_utils.broadcast_one_to_all(data, self.is_first)
         ends = np.cumsum([a.nbytes for a in arrays])[:-1]
         parts = zip(np.split(np.asarray(data), ends), arrays, strict=True)
         values = [
@@ -230,21 +180,51 @@ class Devices(NamedTuple):
         ]
         return jax.tree.unflatten(structure, values)
 
-    def barrier(self) -> None:
-        """Waits for all processes."""
-        self.max_over_processes([0.0])
-
-    def max_over_processes(self, values: list[float]) -> list[float]:
-        """The largest of each number over all processes: what they agree on."""
-        if self.mesh is None or self.processes == 1:
+    def agree(self, values: list[float]) -> list[float]:
+        if self.is_one_process:
             return values
         here = len(self.mesh.local_devices)
         dtype = jax.dtypes.canonicalize_dtype(float)
         rows = np.tile(np.asarray(values, dtype), (here, 1))
         sharding = NamedSharding(self.mesh, P((AXIS, LATENTS)))
         stacked = jax.make_array_from_process_local_data(sharding, rows)
-        with lost_peers():
-            return np.asarray(_largest(self.mesh)(stacked)).tolist()
+        agreed = np.asarray(_largest(self.mesh)(stacked)).tolist()
+        self._watchdog.see()
+        return agreed
+
+
+class Watchdog:
+    """Ends a process that takes no step for too long.
+
+    A process that is stuck keeps all others waiting, and nothing else would end them.
+    The time is measured from its first steps, so that compiling has no limit.
+    """
+
+    def __init__(self) -> None:
+        self.agreements, self.seen = 0, 0.0
+
+    def see(self) -> None:
+        """Notes that all processes have agreed once more."""
+        self.agreements, self.seen = self.agreements + 1, time.monotonic()
+
+    @contextlib.contextmanager
+    def watching(self, seconds: float) -> Iterator[None]:
+        is_over = threading.Event()
+        threading.Thread(
+            target=self._watch, args=(seconds, is_over), daemon=True
+        ).start()
+        try:
+            yield
+        finally:
+            is_over.set()
+
+    def _watch(self, seconds: float, is_over: threading.Event) -> None:
+        while not is_over.wait(min(1.0, seconds / 4)):
+            # Two agreements come before the first steps, which are compiled.
+            if self.agreements > 2 and time.monotonic() - self.seen > seconds:
+                text = f"no step in {seconds:g} seconds: exiting; other processes"
+                print(f"{text} will follow", file=sys.stderr, flush=True)
+                os._exit(distributed.STUCK)
 
 
 def unlike_parts(loss: Any, params: Any, batches: Any) -> str | None:
@@ -287,7 +267,28 @@ def _gathered(mesh: Mesh) -> Any:
     return jax.jit(lambda leaves: leaves, out_shardings=NamedSharding(mesh, ALL))
 
 
-def devices_for(rows: int | None, latents: int = 1) -> Devices:
+def devices_for(
+    rule: Any, loss: Any, params: Any, batches: Any, latents: int
+) -> AbstractDevices:
+    """All devices, if the loss can be shared out to them.
+
+    Raises:
+        InputError: If there are several processes and it cannot.
+    """
+    if rule.is_over is not None:  # such a rule sees all rows at every step
+        return OneDevice()
+    devices = devices_of(getattr(batches, "batch_size", None), latents)
+    if devices.across.number == 1 or rule.is_shareable or loss is None:
+        return devices
+    why = unlike_parts(loss, params, batches)
+    if why is not None and not devices.is_one_process:
+        raise InputError(why)
+    if why is not None:
+        warn(f"{why}; one device is used", InputWarning)
+    return devices if why is None else OneDevice()
+
+
+def devices_of(rows: int | None, latents: int = 1) -> AbstractDevices:
     """The devices that batches of so many rows, of all processes, are cut for.
 
     All there are, if they divide the rows; of one process alone as many as do. Of them
@@ -315,18 +316,14 @@ def devices_for(rows: int | None, latents: int = 1) -> Devices:
             )
         return meshed(everywhere)
     if rows is None or len(everywhere) == 1:
-        return Devices()
+        return OneDevice()
     number = max(n for n in range(1, len(everywhere) + 1) if rows % n == 0)
     if number == 1:
-        return Devices()
+        return OneDevice()
     return meshed(everywhere[:number])
 
 
-def meshed(devices: list[Any], latents: int = 1) -> Devices:
+def meshed(devices: list[Any], latents: int = 1) -> ManyDevices:
     """Some devices as one, of which `latents` at a time have the same rows."""
     table = np.asarray(devices).reshape(-1, latents)
-    return Devices(Mesh(table, (AXIS, LATENTS)))
-
-
-def _is_storage(node: Any) -> bool:
-    return isinstance(node, AbstractPositiveDefinite)
+    return ManyDevices(Mesh(table, (AXIS, LATENTS)))

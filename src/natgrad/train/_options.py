@@ -17,8 +17,8 @@ class Options:
     A run ends after `steps`, after `minutes`, or after `patience` records in a row
     without a new best: of `score`, a function of the parameters that should grow, or of
     the objective if there is no score. With a score, `fit` returns the best parameters,
-    otherwise the last. After Ctrl-C it ends early and returns what it has. After
-    SIGTERM it raises `natgrad.errors.Terminated`.
+    otherwise the last. Ctrl-C ends it early: it returns what it has, if that is more
+    than the start. `stop_on_signals` is for scripts that a scheduler may end.
 
     natgrad makes a record every `log_every` steps, writes it as a line of the file
     `log`, and passes it to each of the `callbacks` with the parameters. `progress` may

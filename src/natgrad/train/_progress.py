@@ -5,8 +5,9 @@ import sys
 import time
 from typing import Any
 
-from natgrad import distributed
+from natgrad.train._devices import place
 from natgrad.train._history import Record
+from natgrad.train._listeners import Moment
 
 
 SECONDS = 10.0
@@ -50,6 +51,9 @@ class Progress:
         if self.bar is not None:
             self.bar.close()
 
+    def hear(self, moment: Moment) -> None:
+        self.show(moment.step, moment.record)
+
     def show(self, step: int, record: Record | None) -> None:
         """Shows the current step and the record, if there is a new one."""
         self.record = record or self.record
@@ -71,7 +75,7 @@ class Progress:
             if record.step != self.steps:
                 self._print(summary(record) + self._left(record.step))
 
-    def end(self, reason: str) -> None:
+    def end(self, moment: Moment, reason: str) -> None:
         """Shows the last record, and why the run ended."""
         if self.record is None:
             return
@@ -116,7 +120,7 @@ def _form(steps: int | None, ends_itself: bool) -> str:
 
 def announce(what: str, is_shown: bool) -> None:
     """Says what is done where no steps are counted; several processes say it once."""
-    if is_shown and distributed.place().process == 0:
+    if is_shown and place().is_first:
         print(what, file=sys.stderr, flush=True)
 
 
@@ -128,9 +132,9 @@ class Silent:
 
     def __exit__(self, *exception: Any) -> None: ...
 
-    def show(self, step: int, record: Record | None) -> None: ...
+    def hear(self, moment: Moment) -> None: ...
 
-    def end(self, reason: str) -> None: ...
+    def end(self, moment: Moment, reason: str) -> None: ...
 
 
 class Rows:

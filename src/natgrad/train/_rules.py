@@ -14,7 +14,7 @@ from natgrad._guarded import GuardedState, guarded_ngd
 from natgrad._optim import annealed, annealing, on_distributions, on_hyperparameters
 from natgrad.families._base import is_distribution
 from natgrad.train._constants import NONE, Constants, is_trained
-from natgrad.train._mesh import ALONE, Across
+from natgrad.train._devices import ALONE, Across
 
 
 RATE = 0.03
@@ -42,7 +42,8 @@ class Rule(NamedTuple):
     every step, on one device. `is_annealed` says that its rate falls with `progress`,
     and the loop decides when that begins. `is_brief` marks a rule for few, short steps:
     it compiles faster and runs slower. `sized` makes the rule for data of so many rows,
-    if it was made without their number, which the loop knows.
+    of which a batch has a fraction, if it was made without these numbers: the loop
+    knows them.
 
     >>> rule = natgrad.train.in_turn(lambda q, batch: loss(q), natgrad.ngd(1.0))
     >>> moved, state, value = rule.step(q, rule.init(q), y)
@@ -56,14 +57,14 @@ class Rule(NamedTuple):
     is_over: Callable[[Any], Bool[Array, ""]] | None = None
     is_annealed: bool = False
     is_brief: bool = False
-    sized: Callable[[float], "Rule"] | None = None
+    sized: Callable[[float, float | None], "Rule"] | None = None
 
 
-def for_rows(rule: Rule, num_data: int | float | None) -> Rule:
-    """The rule for data of so many rows."""
+def for_data(rule: Rule, num_data: float | None, fraction: float | None) -> Rule:
+    """The rule for data of so many rows, of which a batch has a fraction."""
     if rule.sized is None or num_data is None:
         return rule
-    made = rule.sized(num_data)
+    made = rule.sized(num_data, fraction)
     return rule._replace(init=made.init, step=made.step, sized=None)
 
 

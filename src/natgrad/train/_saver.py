@@ -1,6 +1,5 @@
 """Saves the state of a run every few seconds, and resumes it."""
 
-import time
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -8,32 +7,33 @@ from typing import Any
 from natgrad._warnings import warn
 from natgrad.errors import CheckpointError, CheckpointWarning
 from natgrad.train._checkpoint import FolderCheckpoints, as_json, describe
-from natgrad.train._history import History
+from natgrad.train._devices import AbstractDevices
+from natgrad.train._listeners import Moment
+from natgrad.train._options import Options
 
 
 class Saver:
     """Saves a run every few seconds, and resumes it; idle without checkpoints.
 
-    A save that fails does not end the run: it warns, and the next save tries again. If
-    the last one fails, the error has the result of the run. With several processes only
-    the first one saves.
+    A save that fails does not end the run: it warns, and the next save tries again.
+    With several processes only the first one saves.
     """
 
     def __init__(
-        self,
-        checkpoint: str | Path | FolderCheckpoints | None,
-        seconds: int | float,
-        config: dict[str, Any],
+        self, options: Options, config: dict[str, Any], devices: AbstractDevices
     ):
         self.config = as_json(config)  # refused before the run, not after it
+        self.devices, self.is_wanted = devices, options.checkpoint is not None
+        checkpoint = options.checkpoint if devices.is_first else None
         is_folder = isinstance(checkpoint, str | Path)
         self.checkpoints = FolderCheckpoints(checkpoint) if is_folder else checkpoint
-        self.seconds, self.saved = seconds, time.monotonic()
+        self.seconds, self.saved = options.save_seconds, 0.0
+        self.score: float | None = None
 
-    def restore(self, state: Any, is_wanted: bool) -> tuple[Any, float]:
+    def restore(self, state: Any, is_resumed: bool) -> tuple[Any, float]:
         """The state to continue from, and the seconds that were spent on it."""
         if self.checkpoints is None:
-            if is_wanted:
+            if is_resumed and not self.is_wanted:
                 raise CheckpointError(
                     "there is nothing to resume from: give the folder as `checkpoint`"
                 )
@@ -42,7 +42,7 @@ class Saver:
         found = self.checkpoints.latest()
         if found is None:
             return state, 0.0
-        if not is_wanted:
+        if not is_resumed:
             raise CheckpointError(
                 f"there is a checkpoint of step {found.step} already; resume=True "
                 "continues from it, and another folder starts a new run"
@@ -64,40 +64,32 @@ class Saver:
             )
         return found.restore(state), float(found.config["seconds"])
 
-    def is_due(self) -> bool:
-        """Whether it is time to save."""
-        is_late = time.monotonic() - self.saved >= self.seconds
-        return self.checkpoints is not None and is_late
+    def hear(self, moment: Moment) -> None:
+        """Saves a run that continues, if it is time."""
+        self.score = moment.record.score if moment.record else self.score
+        if self.is_wanted and moment.seconds - self.saved >= self.seconds:
+            try:
+                self._save(moment)
+            except CheckpointError as error:
+                warn(f"{error}; the run continues", CheckpointWarning)
 
-    def save(self, state: Any, seconds: float, history: History) -> None:
-        """Saves the state of a run that continues."""
-        try:
-            self._save(state, seconds, history)
-        except CheckpointError as error:
-            warn(f"{error}; the run continues", CheckpointWarning)
-
-    def end(self, state: Any, seconds: float, history: History, params: Any) -> None:
-        """Saves the last state and waits for it; `params` is the result of the run."""
-        if self.checkpoints is None:
+    def end(self, moment: Moment, reason: str) -> None:
+        """Saves the last state and waits for it."""
+        if not self.is_wanted:
             return
         try:
-            try:
-                self._save(state, seconds, history)
-            except CheckpointError:  # of the save before: this one was not tried
-                self._save(state, seconds, history)
-            self.checkpoints.close()
-        except CheckpointError as error:
-            error.params, error.history = params, history
-            error.add_note("The result is in `params` and `history` of this error.")
-            raise
+            self._save(moment)
+        except CheckpointError:  # of the save before: this one was not tried
+            self._save(moment)
+        self.close()
 
-    def _save(self, state: Any, seconds: float, history: History) -> None:
-        self.saved = time.monotonic()
+    def _save(self, moment: Moment) -> None:
+        self.saved = moment.seconds
+        state = self.devices.gather(moment.state)
         if self.checkpoints is not None:
             version = metadata.version("natgrad")
-            config = {"run": self.config, "seconds": seconds, "natgrad": version}
-            score = history[-1].score if len(history) else None
-            self.checkpoints.save(int(state.step), state, config, score)
+            config = {"run": self.config, "seconds": moment.seconds, "natgrad": version}
+            self.checkpoints.save(moment.step, state, config, self.score)
 
     def close(self) -> None:
         """Releases the folder, whatever happened."""
