@@ -1,7 +1,7 @@
 """Runs the scripts of the gallery and writes its pages and pictures.
 
     python examples/gallery/make.py                      all of them
-    python examples/gallery/make.py contours humidity    some, and the index
+    python examples/gallery/make.py claims humidity    some, and the index
     python examples/gallery/make.py --check              compare with the pages
 
 A check writes nothing. It fails if a script fails or warns, or if a number differs from
@@ -26,7 +26,6 @@ HERE = Path(__file__).resolve().parent
 PAGES = HERE.parents[1] / "docs" / "gallery"
 SECTIONS = {
     "Regression": [
-        "robust_regression",
         "motorcycle",
         "concrete_strength",
         "yacht_resistance",
@@ -38,7 +37,6 @@ SECTIONS = {
         "class_boundary",
         "calibrated_diagnosis",
         "wine_quality",
-        "wrong_labels",
         "misread_digits",
     ],
     "Targets of several numbers": [
@@ -49,9 +47,8 @@ SECTIONS = {
         "below_the_limit",
         "sea_months",
     ],
-    "Large and growing tables": ["flight_delays", "later_rows", "four_parties"],
-    "What to measure next": ["next_buildings"],
-    "How it works": ["contours", "naval_bounds"],
+    "Large and growing tables": ["flight_delays", "four_parties"],
+    "How it works": ["naval_bounds"],
 }
 NAMES = [name for names in SECTIONS.values() for name in names]
 OPENING = """# Gallery
@@ -149,11 +146,9 @@ def difference(name: str, printed: str, stored: str) -> str:
 def shrunk(path: Path) -> None:
     """Makes a picture smaller, and a thumbnail for the index."""
     image = Image.open(path)
-    if path.suffix == ".gif":
-        image.seek(getattr(image, "n_frames", 1) - 1)
     colours = image.convert("RGB")
     for number in (256, 128, 64, 32, 16):
-        if path.suffix == ".png" and path.stat().st_size > LARGE:
+        if path.stat().st_size > LARGE:
             colours.quantize(number).save(path, optimize=True)
     colours.thumbnail((320, 240), Image.Resampling.LANCZOS)
     # One shape for all, so that the cards of a row have equal heights.
