@@ -96,7 +96,6 @@ copybutton_exclude = ".linenos, .gp, .go"
 # Tables that commands write, and that have no heading of their own.
 TITLES = {
     "results/paper/claims": "The claims of the paper, one by one",
-    "results/paper/made": "How the figures of the paper were made",
 }
 
 

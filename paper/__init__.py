@@ -7,7 +7,6 @@ them; and `draw`, which draws the pictures. `text` has the paper's statements th
 no figure.
 """
 
-import datetime
 import tempfile
 import time
 from collections.abc import Iterable
@@ -22,14 +21,6 @@ from paper.store import Config, Store, replacing
 FIGURES = ("fig1", "fig2", "fig3", "fig4", "fig5", "fig6", "fig7", "readings", "text")
 NAMES = (*FIGURES, "claims", "all")
 PACKAGES = ("pandas", "pyarrow", "matplotlib")
-
-HEAD = """\
-Each row is a table of runs: the command that makes it, its runs, splits and iterations,
-the wall time they took, and the versions they ran with.
-
-| | command | runs | splits | iterations | time | versions |
-|---|---|---|---|---|---|---|
-"""
 
 
 def reproduce(name: str, folder: Path, is_quick: bool = False) -> list[Path]:
@@ -49,9 +40,6 @@ def reproduce(name: str, folder: Path, is_quick: bool = False) -> list[Path]:
         table = compute(figure, folder, is_quick)
         written.append(store_of(figure, folder, is_quick).path)
         written += draw(figure, table, folder, is_quick)
-        made(folder)
-    if figures:
-        written.append(folder / "made.md")
     if name in ("claims", "all"):
         text = module("claims").table(folder, is_quick)
         written.append(_write(folder / f"claims{_end(is_quick)}.md", text))
@@ -120,18 +108,6 @@ def draw(name: str, table: Any, folder: Path, is_quick: bool = False) -> list[Pa
         return [path.replace(folder / named(path)) for path in drawn]
 
 
-def made(folder: Path) -> Path:
-    """Writes how each table in a folder was made: runs, time, versions."""
-    rows = []
-    for is_quick in (False, True):
-        for name in FIGURES:
-            store = store_of(name, folder, is_quick)
-            if store.path.is_file():
-                cells = _made(name, store, is_quick)
-                rows.append(f"| {' | '.join(cells)} |\n")
-    return _write(folder / "made.md", HEAD + "".join(rows))
-
-
 def module(name: str) -> Any:
     """The experiment of a figure, or the claims."""
     return import_module(f"paper.{name}")
@@ -165,34 +141,3 @@ def _write(path: Path, text: str) -> Path:
     with replacing(path) as draft:
         draft.write_text(text, "utf-8")
     return path
-
-
-def _made(name: str, store: Store, is_quick: bool) -> list[str]:
-    """A row of the table in `made.md`, of the runs that the figure is drawn from."""
-    configs = list(module(name).configs(is_quick, store))
-    missing = store.missing(configs)
-    # The time of a run stands in each of its rows.
-    runs = store.of(configs).drop_duplicates("run")
-    there = [config for config in configs if config not in missing]
-    steps = {config.get("steps", config.get("iterations")) for config in there}
-    return [
-        name,
-        f"`python -m paper {name}{' --quick' if is_quick else ''}`",
-        f"{len(runs):,}" + (f" of {len(configs):,}" if missing else ""),
-        _splits(there),
-        ", ".join(f"{number:,}" for number in sorted(steps - {None})),
-        str(datetime.timedelta(seconds=round(runs.took.sum()))) if len(runs) else "",
-        "; ".join(sorted(set(runs.versions))) if len(runs) else "",
-    ]
-
-
-def _splits(configs: Iterable[Config]) -> str:
-    """Which splits there are; by data set, where not all have the same."""
-    found: dict[str, set[int]] = {}
-    for config in configs:
-        if "split" in config:
-            found.setdefault(config["data"], set()).add(config["split"])
-    listed = {name: ", ".join(map(str, sorted(found[name]))) for name in found}
-    if len(set(listed.values())) == 1:
-        return next(iter(listed.values()))
-    return "; ".join(f"{name} {splits}" for name, splits in listed.items())

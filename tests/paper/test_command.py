@@ -62,7 +62,7 @@ def test_a_run_that_is_killed_or_interrupted_goes_on(command, tmp_path):
     before = runs_in(file)
     said = command("fig1 --quick")
     assert f"{found}/4" in said and "1/4" not in said
-    assert said.endswith("results has fig1-quick.parquet, fig1-quick.png, made.md\n")
+    assert said.endswith("results has fig1-quick.parquet, fig1-quick.png\n")
     after = runs_in(file)
     assert len(after) == 4 and after[:found].equals(before)
     assert "results has claims-quick.md" in command("claims --quick")
@@ -104,7 +104,6 @@ def check_quick(name, said, folder):
     assert all(each.endswith("-quick.png") and each in said for each in drawn)
     for picture in folder.glob("*.png"):
         assert picture.read_bytes().startswith(b"\x89PNG")
-    assert f"`python -m paper {name} --quick`" in (folder / "made.md").read_text()
     store = paper.store_of(name, folder, is_quick=True)
     configs = list(paper.module(name).configs(True, store))
     assert configs and not store.missing(configs)

@@ -185,7 +185,7 @@ def test_only_what_is_missing_is_made(fake, tmp_path):
     written = paper.reproduce("all", tmp_path)
     assert [config["split"] for config in fake.made] == [0, 1, 1]
     assert fake.made[-1]["steps"] == 7
-    assert names(written) == ["claims.md", "fake.png", "fig1.parquet", "made.md"]
+    assert names(written) == ["claims.md", "fake.png", "fig1.parquet"]
     assert names(tmp_path.iterdir()) == names(written)
     assert (tmp_path / "fake.png").read_text() == "6 rows"
     assert paper.reproduce("all", tmp_path) == written and len(fake.made) == 3
@@ -195,28 +195,9 @@ def test_quick_forms_leave_others_alone(fake, tmp_path):
     paper.reproduce("all", tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     written = paper.reproduce("all", tmp_path, is_quick=True)
-    files = ["claims-quick.md", "fake-quick.png", "fig1-quick.parquet", "made.md"]
+    files = ["claims-quick.md", "fake-quick.png", "fig1-quick.parquet"]
     assert names(written) == files and len(fake.made) == 6
-    del before[tmp_path / "made.md"]  # it tells of both
     assert before == {path: path.read_bytes() for path in before}
-
-
-def test_how_it_was_made_is_told(fake, tmp_path, monkeypatch):
-    clock = iter(np.arange(0, 1e6, 50).tolist())
-    told = types.SimpleNamespace(monotonic=clock.__next__)
-    monkeypatch.setattr(paper, "time", told)
-    paper.reproduce("fig1", tmp_path)
-    fake.fails_at = 1
-    with pytest.raises(KeyboardInterrupt):
-        paper.reproduce("fig1", tmp_path, is_quick=True)
-    lines = paper.made(tmp_path).read_text().splitlines()
-    cells = [line.strip("| ").split(" | ") for line in lines if "paper fig" in line]
-    command = "`python -m paper fig1`"
-    # 50 seconds a run, whose two rows each say so.
-    assert cells[0][:-1] == ["fig1", command, "3", "0, 1", "7, 1,000", "0:02:30"]
-    assert cells[0][-1].startswith("python 3") and "; " not in cells[0][-1]
-    quick = "`python -m paper fig1 --quick`"
-    assert cells[1][:-1] == ["fig1", quick, "1 of 2", "0", "10", "0:00:50"]
 
 
 def test_what_is_not_there_is_said_before_the_first_run(tmp_path, monkeypatch):
