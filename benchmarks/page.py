@@ -1,7 +1,7 @@
 """Fills docs/results/benchmarks.md and draws its figures from the committed results.
 
-Text between `<!-- name -->` and `<!-- end of name -->` is written here; the rest of
-the page is not touched.
+It also writes results/tables.md, which has more tables. On the page, text between
+`<!-- name -->` and `<!-- end of name -->` is written here; the rest is not touched.
 """
 
 import re
@@ -17,7 +17,7 @@ import tables
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "results" / "benchmarks.md"
-APPENDIX = DOCS / "results" / "benchmark_tables.md"
+APPENDIX = Path(__file__).parent / "results" / "tables.md"
 FIGURES = DOCS / "figures"
 SCORES = {
     "log_density": "Log density of held-out rows, nats (higher is better)",
@@ -41,6 +41,12 @@ STEPS = (
 )
 ALWAYS = ("natgrad", "boosting", "lightgbm", "linear")
 """The methods whose splits count; others may have fewer, and are then not ranked."""
+
+TREES = ("lightgbm", "boosting")
+PANELS = {
+    "against Gaussian process libraries": ("exact-gp", "gpytorch", "gpflow", "gpjax"),
+    "against trees and linear models": ("boosting", "lightgbm", "ngboost", "linear"),
+}
 
 Rows = list[dict[str, str]]
 
@@ -280,7 +286,7 @@ def verdict_on_tables(rows: Rows) -> str:
             text += (
                 f" Without rows that repeat others it is {is_what} on {whole} too, "
                 f"which makes {len(good) + 1} of {seen} "
-                "([copies](benchmark_tables.md#rows-that-repeat-others))."
+                "([copies](../../benchmarks/results/tables.md#rows-that-repeat-others))."
             )
     if found["unsure"]:
         text += (
@@ -318,6 +324,40 @@ def verdict_on_tables(rows: Rows) -> str:
     )
 
 
+def verdict_on_calibration(rows: Rows) -> str:
+    """How many targets the bands hold, and where trees have the smaller error."""
+    share = lambda method, level: number(
+        float(np.median(means(rows, method, f"coverage_{level}"))), "coverage"
+    )
+    trees = [
+        f"{share(method, 50)} and {share(method, 90)} for {tables.TITLES[method]}"
+        for method in TREES
+    ]
+    counts = [
+        f"than that of {tables.TITLES[method]} on {len(worse)} of {total}"
+        for method in TREES
+        for worse, total in [worse_calibrated(rows, method)]
+    ]
+    return (
+        f"**Calibration.** natgrad's 50 % bands hold {share(OURS, 50)} of the held-out "
+        f"targets in the median data set, and its 90 % bands {share(OURS, 90)}. "
+        f"It is {listed(trees)}. natgrad's calibration error is larger "
+        f"{listed(counts)} data sets."
+    )
+
+
+def worse_calibrated(rows: Rows, method: str) -> tuple[list[str], int]:
+    """On which data sets natgrad's calibration error is larger, and of how many."""
+    places = {name: standing(rows, name, "calibration") for name in tables.SETS}
+    known = {
+        name: it.means
+        for name, it in places.items()
+        if it and OURS in it.means and method in it.means
+    }
+    worse = [name for name, mean in known.items() if mean[OURS] > mean[method]]
+    return worse, len(known)
+
+
 def losses(rows: Rows) -> str:
     """By how much natgrad is behind, where it is."""
     heads = ["set", "best", "its log density", "natgrad's", "behind by"]
@@ -342,7 +382,15 @@ def losses(rows: Rows) -> str:
                 str(len(it.splits)),
             ]
         )
-    return markdown(heads, lines) if lines else "natgrad is behind on no data set."
+    text = markdown(heads, lines) if lines else "natgrad is behind on no data set."
+    worse = [
+        f"that of {tables.TITLES[method]} on {listed(names)}"
+        for method in TREES
+        for names, _ in [worse_calibrated(rows, method)]
+    ]
+    return (
+        f"{text}\n\nnatgrad's calibration error is larger than {'; than '.join(worse)}."
+    )
 
 
 def copies(rows: Rows) -> str:
@@ -622,48 +670,60 @@ def save(figure: Any, name: str) -> None:
     figure.savefig(path, dpi=220, bbox_inches="tight", metadata={"Software": None})
 
 
+def differences(rows: Rows, name: str) -> dict[str, tuple[float, bool]]:
+    """Each method's log density minus natgrad's, and whether it has all splits."""
+    found, it = of_set(rows, name), standing(rows, name)
+    assert it is not None
+    other: dict[str, tuple[float, bool]] = {}
+    for method, runs in found.items():
+        pairs = [
+            float(run["log_density"]) - float(found[OURS][split]["log_density"])
+            for split, run in runs.items()
+            if split in it.splits and run["log_density"]
+        ]
+        if method != OURS and pairs:
+            other[method] = float(np.mean(pairs)), method in it.means
+    return other
+
+
 def draw_tables(rows: Rows) -> None:
     plt = pyplot()
     names = [name for name in tables.SETS if standing(rows, name)]
-    figure, axes = plt.subplots(figsize=(7, 0.36 * len(names) + 1.4))
-    floor, drawn = -3.0, set()
-    for place, name in enumerate(names):
-        it = standing(rows, name)
-        assert it is not None
-        drawn |= set(it.means)
-        own = it.means.get("natgrad", np.nan)
-        for method, mean in it.means.items():
-            value = mean - own
-            is_low = value < floor
-            axes.plot(
-                max(value, floor),
-                place,
-                marker=MARKERS[method] if not is_low else "$\\leftarrow$",
-                linestyle="",
-                color=COLOURS[method],
-                markersize=8 if method == "natgrad" else 6,
-                zorder=3 if method == "natgrad" else 2,
-                alpha=0.9,
-            )
-    for method in methods_of(rows):
-        if method not in drawn:
-            continue  # on fewer splits than others
-        style = {"color": COLOURS[method], "linestyle": "", "markersize": 6}
-        axes.plot([], [], MARKERS[method], label=tables.TITLES[method], **style)
-    axes.axvline(0, color=COLOURS["natgrad"], linewidth=0.8, zorder=1)
+    height = 0.3 * len(names) + 1.5
+    figure, both = plt.subplots(
+        1, 2, figsize=(9, height), sharex=True, sharey=True, layout="constrained"
+    )
+    points = {name: differences(rows, name) for name in names}
+    values = [value for found in points.values() for value, _ in found.values()]
+    for axes, (title, methods) in zip(both, PANELS.items(), strict=True):
+        for method in methods:
+            colour = COLOURS[method]
+            style: Any = {"marker": MARKERS[method], "linestyle": "", "color": colour}
+            for place, name in enumerate(names):
+                if method in points[name]:
+                    value, is_whole = points[name][method]
+                    fill = colour if is_whole else "none"
+                    axes.plot(value, place, markerfacecolor=fill, **style)
+            axes.plot([], [], label=tables.TITLES[method], **style)
+        axes.axvline(0, color=COLOURS[OURS], linewidth=1.2, zorder=1)
+        axes.set_title(title, fontsize=9, pad=26)
+        axes.legend(loc="lower center", ncols=4, fontsize=7, bbox_to_anchor=(0.5, 1.0))
+        axes.grid(axis="both", linewidth=0.3)
+    axes = both[0]
     axes.set_xscale("symlog", linthresh=0.1)
-    axes.set_xlim(1.15 * floor, 1)
-    ticks = [-3, -1, -0.3, -0.1, 0, 0.1, 0.3]
+    axes.set_xlim(1.2 * min(values), max(1.0, 1.2 * max(values)))
+    ticks = [-10, -3, -1, -0.3, -0.1, 0, 0.1, 0.3, 1]
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
-    axes.grid(axis="y", linewidth=0.3)
-    axes.set_xlabel(
-        "held-out log density minus natgrad's, nats per row (right: better)"
+    figure.supxlabel(
+        "log density of held-out rows minus natgrad's, nats per row; right of the red "
+        "line is better than natgrad\n"
+        "hollow: fewer splits, compared on those; the axis is linear between -0.1 and "
+        "0.1, and logarithmic outside",
+        fontsize=8,
     )
-    figure.legend(loc="upper center", ncols=5, bbox_to_anchor=(0.5, 1.0), fontsize=8)
-    figure.subplots_adjust(top=1 - 0.62 / figure.get_size_inches()[1])
     save(figure, "tables")
     plt.close(figure)
 
@@ -768,11 +828,12 @@ def notes(rows: Rows) -> str:
 def appendix(rows: Rows) -> str:
     parts = [
         "# Benchmark tables\n\n"
-        "More numbers of the [benchmarks](benchmarks.md). Scores on tables are means "
-        "over the splits in the last column, which every method was run on. The best "
-        "is bold; what is within one standard error of it is in italics. "
-        "`python benchmarks/run.py page` writes this page from the tables in "
-        "`benchmarks/results`."
+        "More numbers of the [benchmarks](../../docs/results/benchmarks.md). Scores on "
+        "tables are means over the splits in the last column, which every method was "
+        "run on. The best is bold; what is within one standard error of it is in "
+        "italics. "
+        "`python benchmarks/run.py page` writes this page from the tables in this "
+        "folder."
     ]
     for score, title in SCORES.items():
         parts.append(f"## {title}\n\n{table(rows, score)}")
@@ -780,7 +841,8 @@ def appendix(rows: Rows) -> str:
     parts.append(f"## Runs without a result\n\n{notes(rows)}")
     parts.append(
         "## Optimisers, every peer\n\nThe columns are those of "
-        f"[the best peers](benchmarks.md#optimisers).\n\n{table_of_races()}"
+        "[the best peers](../../docs/results/benchmarks.md#optimisers).\n\n"
+        f"{table_of_races()}"
     )
     parts.append(f"## Compilation and memory of a step\n\n{table_of_costs()}")
     return "\n\n".join(parts) + "\n"
@@ -800,7 +862,8 @@ def loads(rows: Rows) -> str:
 
 def blocks(rows: Rows) -> dict[str, str]:
     """What the page says of the results, by the names of its blocks."""
-    verdicts = [verdict_on_tables(rows), verdict_on_optimisers(), verdict_on_steps()]
+    verdicts = [verdict_on_tables(rows), verdict_on_calibration(rows)]
+    verdicts += [verdict_on_optimisers(), verdict_on_steps()]
     return {
         "verdict": "\n\n".join(verdicts),
         "log density": table(rows, "log_density"),

@@ -3,9 +3,8 @@
     export NATGRAD_DATA=folder-of-tables
     python experiments/bars.py                     # all: some hours of one core
     python experiments/bars.py naval --splits 0    # some sets, some splits
-    python experiments/bars.py --table             # tables of what is there
 
-The tables go to results/bars.md and into docs/development/bars.md.
+It ends with the tables of results/bars.md, which bars_table.py also writes alone.
 
 Matérn-5/2, lengthscale √D, variance 2, q at the prior, M = 100 from k-means, batches of
 256, float64. A run with hyperparameters fixed is held against the optimum of the bound,
@@ -44,8 +43,6 @@ from natgrad.train._rules import RATE, Rule, in_turn
 jax.config.update("jax_enable_x64", True)
 
 RESULTS = Path(__file__).parent / "results"
-PAGE = Path(__file__).parents[1] / "docs" / "development" / "bars.md"
-BEGIN, END = "<!-- tables -->", "<!-- end of tables -->"
 CHECKS = (10, 50, 200, 1000, 5000)
 SHORT = 1000
 """How long the runs are that the guarded ones are held against."""
@@ -347,30 +344,23 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="*", default=list(KINDS))
     parser.add_argument("--adams", nargs="*", default=list(ADAMS))
     parser.add_argument("--only", default=".*", help="modes and methods, a pattern")
-    parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
     path, whole_path = RESULTS / "bars.csv", RESULTS / "bars_whole.csv"
-    if not options.table:
-        done = {(*key_of(row), "whole", "") for row in bars_table.read(whole_path)}
-        for row in bars_table.read(path):
-            done.add((*key_of(row), row["mode"], row["method"]))
-        for seed in options.splits:
-            for case in CASES:
-                is_named = not options.sets or case.name in options.sets
-                is_once = case.kind in ("hostile", "large")
-                if not is_named or case.kind not in options.kinds or seed and is_once:
-                    continue
-                adams, only = tuple(options.adams), options.only
-                for is_whole, row in runs(case, seed, done, adams, only):
-                    where = (whole_path, WHOLE_FIELDS) if is_whole else (path, FIELDS)
-                    append(row, *where)
-                    print(time.strftime("%X"), *row.values(), flush=True)
-    text = bars_table.markdown(bars_table.read(path), bars_table.read(whole_path))
-    path.with_suffix(".md").write_text(text)
-    page = PAGE.read_text()
-    head, tail = page.index(BEGIN) + len(BEGIN), page.index(END)
-    PAGE.write_text(f"{page[:head]}\n\n{text}\n{page[tail:]}")
-    print(text)
+    done = {(*key_of(row), "whole", "") for row in bars_table.read(whole_path)}
+    for row in bars_table.read(path):
+        done.add((*key_of(row), row["mode"], row["method"]))
+    for seed in options.splits:
+        for case in CASES:
+            is_named = not options.sets or case.name in options.sets
+            is_once = case.kind in ("hostile", "large")
+            if not is_named or case.kind not in options.kinds or seed and is_once:
+                continue
+            adams, only = tuple(options.adams), options.only
+            for is_whole, row in runs(case, seed, done, adams, only):
+                where = (whole_path, WHOLE_FIELDS) if is_whole else (path, FIELDS)
+                append(row, *where)
+                print(time.strftime("%X"), *row.values(), flush=True)
+    bars_table.main()
 
 
 if __name__ == "__main__":

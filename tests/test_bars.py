@@ -1,4 +1,4 @@
-"""The bars of the step size, small: see docs/development/bars.md for the whole."""
+"""The bars of the step size, small: see experiments/results/bars.md for the whole."""
 
 import importlib
 import math
