@@ -37,7 +37,7 @@ def motorcycle() -> Table:
 
 @functools.cache
 def house() -> Table:
-    """Five inputs, of which the last two do not matter."""
+    """Five inputs, of which the last two have no effect."""
     rng = np.random.default_rng(0)
     names = ["floor area (m²)", "distance to the centre (km)", "age (years)"]
     names += ["floor", "day of the week"]
@@ -76,7 +76,7 @@ FIGURES: dict[str, Callable[[Any], Any]] = {
     "reliability": lambda ax: plot.calibration(*moons(), ax),
     "predicted": lambda ax: plot.predicted(*house(), ax),
     "confusion": lambda ax: plot.predicted(*moons(3), ax),
-    "relevance": lambda ax: plot.relevance(house()[0], ax),
+    "lengthscales": lambda ax: plot.lengthscales(house()[0], ax),
     "residuals": lambda ax: plot.residuals(*house(), ax),
 }
 

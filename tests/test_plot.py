@@ -22,7 +22,7 @@ matplotlib.use("Agg")
 
 PICTURES = {
     "history": lambda e, X, y, ax: plot.history(e, ax),
-    "relevance": lambda e, X, y, ax: plot.relevance(e, ax),
+    "lengthscales": lambda e, X, y, ax: plot.lengthscales(e, ax),
     "fit": plot.fit,
     "boundary": plot.boundary,
     "calibration": plot.calibration,
@@ -124,7 +124,7 @@ def test_a_table_of_classes_counts_every_row(kind):
 
 
 @pytest.mark.parametrize("width", [1, 784])
-def test_the_most_relevant_inputs_come_first_and_by_name(width):
+def test_inputs_with_the_shortest_lengthscales_come_first_and_by_name(width):
     lengths = np.geomspace(1, 1e3, width)[::-1]
     estimator = SimpleNamespace(
         model_=None,
@@ -134,7 +134,7 @@ def test_the_most_relevant_inputs_come_first_and_by_name(width):
         feature_names_in_=[f"{NASTY} {i}" for i in range(width)],
     )
     figure = Figure(figsize=(5, 4), layout="constrained")
-    ax = plot.relevance(estimator, figure.subplots())
+    ax = plot.lengthscales(estimator, figure.subplots())
     figure.savefig(io.BytesIO())
     values = [bar.get_width() for bar in ax.patches]
     np.testing.assert_allclose(values, 1 / lengths[::-1][:20])
@@ -144,14 +144,14 @@ def test_the_most_relevant_inputs_come_first_and_by_name(width):
     assert ax.get_window_extent().width > 0.45 * figure.bbox.width
 
 
-def test_a_constant_input_has_no_relevance():
+def test_the_function_does_not_vary_along_a_constant_input():
     estimator = SimpleNamespace(
         model_=None,
         n_features_in_=2,
         lengthscales_=np.asarray([np.inf, 3.0]),
         x_scale_=np.asarray([CONSTANT, 6.0]),
     )
-    ax = plot.relevance(estimator, Figure().subplots())
+    ax = plot.lengthscales(estimator, Figure().subplots())
     assert [bar.get_width() for bar in ax.patches] == [2.0, 0.0]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["x1", "x0"]
 
@@ -170,10 +170,10 @@ def test_what_cannot_be_drawn_is_said():
     with pytest.raises(InputError, match="3 inputs; plot.fit needs one with 1; use"):
         plot.fit(fitted("three"), X, y)
     with pytest.raises(InputError, match="GPRegressor without a model; .* fitted"):
-        plot.relevance(GPRegressor())
+        plot.lengthscales(GPRegressor())
     bare = SimpleNamespace(model_=SimpleNamespace(kernel=None))
     with pytest.raises(InputError, match="NoneType, which has no lengthscales"):
-        plot.relevance(bare)
+        plot.lengthscales(bare)
     with pytest.raises(InputError, match="no records"):
         plot.history(History())
     with pytest.raises(InputError, match="one target for each of the 60 rows"):

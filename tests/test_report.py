@@ -14,17 +14,17 @@ from tests.estimators import KINDS, NASTY, fitted, table
 
 PICTURES = {
     "one": ["fit", "predicted", "calibration", "residuals", "history"],
-    "three": ["predicted", "calibration", "residuals", "relevance", "history"],
+    "three": ["predicted", "calibration", "residuals", "lengthscales", "history"],
     "counts": ["fit", "predicted", "calibration", "residuals", "history"],
     "two classes": [
         "boundary",
         "predicted",
         "calibration",
         "residuals",
-        "relevance",
+        "lengthscales",
         "history",
     ],
-    "classes": ["boundary", "predicted", "calibration", "relevance", "history"],
+    "classes": ["boundary", "predicted", "calibration", "lengthscales", "history"],
     "grades": ["fit", "predicted", "calibration", "residuals", "history"],
 }
 

@@ -1,9 +1,11 @@
 """What makes concrete strong?
 
-You rank inputs by their lengthscales and plot the effect of two of them. The data are
-1,030 mixtures of seven ingredients, tested after a day to a year. Each input has its
-own lengthscale: a long one means that the input hardly matters. On the right, all
-inputs except water and age are at their median.
+You rank inputs with scikit-learn's `permutation_importance`: how much R² drops on
+held-out mixtures if the values of one input are shuffled. Lengthscales would not answer
+the question. They say how fast the strength varies along an input, and the shortest one
+belongs to fly ash, which is fifth in importance. The data are 1,030 mixtures of seven
+ingredients, tested after a day to a year. On the right, all inputs except water and age
+are at their median.
 """
 
 import argparse
@@ -11,8 +13,9 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+from sklearn.inspection import permutation_importance
 
-from natgrad import datasets, plot
+from natgrad import datasets
 from natgrad.sklearn import GPRegressor
 
 
@@ -26,12 +29,20 @@ def main(out: Path) -> None:
     model.fit(table.iloc[train], strength.iloc[train])
     error = model.predict(table.iloc[test]) - strength.iloc[test]
     print(f"error on held-out mixtures: {np.sqrt(np.mean(error**2)):.2f} MPa")
-    order = np.argsort(model.lengthscales_ / model.x_scale_)
-    first, second, *_, last = table.columns[order]
-    print(f"most relevant: {first}, then {second}; least: {last}")
+    drops = permutation_importance(
+        model, table.iloc[test], strength.iloc[test], n_repeats=10, random_state=0
+    )
+    order = np.argsort(-drops.importances_mean)
+    for i in order:
+        print(f"{table.columns[i]:18s} R² drops by {drops.importances_mean[i]:.2f}")
+    shortest = np.argmin(model.lengthscales_ / model.x_scale_)
+    print(f"shortest lengthscale: {table.columns[shortest]}")
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(7.6, 3.8))
-    plot.relevance(model, ax=left)
+    names = [name.replace("_", " ") for name in table.columns[order]]
+    left.barh(names, drops.importances_mean[order], xerr=drops.importances_std[order])
+    left.invert_yaxis()
+    left.set_xlabel("drop of R² if shuffled")
     ages = np.geomspace(1, 120, 60)
     for water, colour in ((150, "#0072B2"), (180, "#E69F00"), (210, "#D55E00")):
         at = table.iloc[:60].assign(**table.median())
@@ -43,8 +54,8 @@ def main(out: Path) -> None:
     right.set_xticks([1, 3, 7, 28, 90], ["1", "3", "7", "28", "90"])
     right.minorticks_off()
     right.legend(loc="upper left")
-    title = f"Most relevant: {first}, then {second}. Least: {last}."
-    figure.suptitle(title.replace("_", " "), fontsize=11)
+    first, second, third = names[:3]
+    figure.suptitle(f"Most important: {first}, {second} and {third}.", fontsize=11)
     plt.savefig(out)
 
 

@@ -57,8 +57,8 @@ CAPTIONS = {
     "the diagonal, give or take the grey band for so many rows.",
     "residuals": "Normal scores of the targets in their predictive distributions; on "
     "the diagonal the distributions have the right shape.",
-    "relevance": "How fast predictions may change along each input; near zero it "
-    "hardly matters.",
+    "lengthscales": "How fast the function varies along each input, which is not how "
+    "important the input is.",
     "history": "Training: the ELBO should have levelled off.",
 }
 
@@ -216,13 +216,13 @@ def _pictures(estimator: Any, X: Any, y: Any) -> str:
         "predicted": lambda ax: plot.predicted(estimator, X, y, ax),
         "calibration": lambda ax: plot.calibration(estimator, X, y, ax),
         "residuals": lambda ax: plot.residuals(estimator, X, y, ax),
-        "relevance": lambda ax: plot.relevance(estimator, ax),
+        "lengthscales": lambda ax: plot.lengthscales(estimator, ax),
         "history": lambda ax: plot.history(estimator, ax),
     }
     figures = []
     for name in _applicable(estimator):
         caption = html.escape(CAPTIONS[name])
-        if len(rows) < len(target) and name not in ("relevance", "history"):
+        if len(rows) < len(target) and name not in ("lengthscales", "history"):
             caption += f" {len(rows):,} rows, drawn at random."
         figures.append(
             f'<figure><img alt="{caption}" src="{_drawn(data[name])}">'
@@ -242,7 +242,7 @@ def _applicable(estimator: Any) -> list[str]:
         "predicted": True,
         "calibration": True,
         "residuals": has_order,
-        "relevance": width > 1 and hasattr(estimator, "lengthscales_"),
+        "lengthscales": width > 1 and hasattr(estimator, "lengthscales_"),
         "history": len(estimator.history_) > 1,
     }
     return [name for name, does in applies.items() if does]

@@ -81,7 +81,7 @@ def test_a_model_is_evaluated_described_and_drawn(folder, used):
     assert {"size", "town=Rye"} <= described["lengthscales"].keys()
     assert re.search("town +3 categories, a column each: Bath, Ely", used["info"].out)
     drawn = {path.name for path in (folder / "pictures").iterdir()}
-    assert {"predicted.png", "calibration.png", "relevance.png"} <= drawn
+    assert {"predicted.png", "calibration.png", "lengthscales.png"} <= drawn
     for picture in [*(folder / "pictures").iterdir(), folder / "pictures.png"]:
         assert picture.read_bytes().startswith(b"\x89PNG")
     assert "<html" in (folder / "page.html").read_text("utf-8").lower()

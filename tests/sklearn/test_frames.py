@@ -160,7 +160,7 @@ def test_scores_and_pictures_take_the_frame(model):
     for frame in (FRAME, *(make(FRAME) for make in OTHERS.values())):
         for draw in (plot.predicted, plot.residuals):
             draw(model, frame, Y)
-    plot.relevance(model)
+    plot.lengthscales(model)
     time = FRAME[["sold"]]
     plot.fit(GPRegressor(**SHORT).fit(time, Y), time, Y)
     with pytest.raises(InputError, match="3 inputs; plot.fit needs one with 1"):

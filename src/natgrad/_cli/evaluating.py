@@ -149,7 +149,7 @@ def suited(model: Opened, rows: Rows) -> dict[str, Callable[[Any], Any]]:
     if not model.is_classifier:
         drawn["residuals"] = lambda ax: pictures.residuals(estimator, x, y, ax)
     if inputs > 1:
-        drawn["relevance"] = lambda ax: pictures.relevance(estimator, ax)
+        drawn["lengthscales"] = lambda ax: pictures.lengthscales(estimator, ax)
     drawn["history"] = lambda ax: pictures.history(estimator, ax)
     return drawn
 

@@ -6,7 +6,7 @@ from natgrad.plot._checks import (
     residuals as residuals,
 )
 from natgrad.plot._fields import boundary as boundary, fit as fit
-from natgrad.plot._insides import history as history, relevance as relevance
+from natgrad.plot._insides import history as history, lengthscales as lengthscales
 
 
 __all__ = [
@@ -15,6 +15,6 @@ __all__ = [
     "predicted",
     "calibration",
     "residuals",
-    "relevance",
+    "lengthscales",
     "history",
 ]

@@ -1,4 +1,4 @@
-"""Pictures of the fit: its training history, and the relevance of inputs."""
+"""Pictures of the fit: its training history and its lengthscales."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import numpy as np
 from natgrad.errors import InputError
 from natgrad.metrics import unwrapped
 from natgrad.plot._canvas import ACCENT, MISS, axes, elided, legend
-from natgrad.sklearn._summary import feature_names, relevances
+from natgrad.sklearn._summary import feature_names, inverse_lengthscales
 from natgrad.train._history import History, shown_range
 
 
@@ -55,16 +55,17 @@ def history(history_or_estimator: Any, ax: Any = None) -> Any:
     return ax
 
 
-def relevance(estimator: Any, ax: Any = None) -> Any:
-    """Draws how fast the function may change along each input, the fastest first.
+def lengthscales(estimator: Any, ax: Any = None) -> Any:
+    """Draws how fast the function varies along each input, the fastest first.
 
-    It is the input's standard deviation divided by its lengthscale: near zero the input
-    hardly matters. A constant input has 0.
+    It is the input's standard deviation divided by its lengthscale. An input with a
+    short lengthscale need not be important: use scikit-learn's
+    `permutation_importance` for that. A constant input has 0.
 
     Raises:
         InputError: If the kernel has no lengthscales.
 
-    >>> ax = natgrad.plot.relevance(classifier)
+    >>> ax = natgrad.plot.lengthscales(classifier)
     >>> len(ax.patches)  # a bar for each input
     2
     """
@@ -72,11 +73,11 @@ def relevance(estimator: Any, ax: Any = None) -> Any:
     if not hasattr(estimator, "lengthscales_"):
         kernel = type(estimator.model_.kernel).__name__
         raise InputError(
-            f"the kernel is a {kernel}, which has no lengthscales; plot.relevance "
-            "needs one that has, such as natgrad.gp.kernels.Matern52"
+            f"the kernel is a {kernel}, which has no lengthscales; "
+            "plot.lengthscales needs one that has, such as natgrad.gp.kernels.Matern52"
         )
     ax = axes(ax)
-    values = relevances(estimator)
+    values = inverse_lengthscales(estimator)
     order = np.argsort(-values, kind="stable")[:BARS]
     names, count = feature_names(estimator), len(order)
     ax.barh(np.arange(count), values[order], height=0.72, color=ACCENT)
@@ -87,5 +88,5 @@ def relevance(estimator: Any, ax: Any = None) -> Any:
     ax.set_ylim(count - 1 + margin, -margin)
     ax.set_xlim(0, 1.05 * values.max() or 1.0)
     more = f" (first {count} of {len(values)})" if count < len(values) else ""
-    ax.set_xlabel(f"relevance: deviation / lengthscale{more}")
+    ax.set_xlabel(f"how fast it varies: deviation / lengthscale{more}")
     return ax

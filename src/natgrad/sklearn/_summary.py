@@ -14,7 +14,7 @@ from natgrad.train._loop import CONVERGED
 
 
 SHOWN = 10
-"""How many lengthscales are shown, the shortest first: they matter most."""
+"""How many lengthscales are shown, the shortest first."""
 
 COLUMNS = 60
 """How many columns that are not plain numbers are shown."""
@@ -106,7 +106,9 @@ def _lengthscales(estimator: Any) -> list[tuple[str, str]]:
         return []
     names, lengths = feature_names(estimator), estimator.lengthscales_
     varying = np.flatnonzero(~is_constant(estimator.x_scale_))
-    order = varying[np.argsort(-relevances(estimator)[varying], kind="stable")]
+    order = varying[
+        np.argsort(-inverse_lengthscales(estimator)[varying], kind="stable")
+    ]
     shown = [
         (f"  lengthscale of {names[i]}", _short(lengths[i])) for i in order[:SHOWN]
     ]
@@ -118,7 +120,7 @@ def _lengthscales(estimator: Any) -> list[tuple[str, str]]:
     return shown
 
 
-def relevances(estimator: Any) -> np.ndarray:
+def inverse_lengthscales(estimator: Any) -> np.ndarray:
     """One over each lengthscale, in units of the input's scale.
 
     It is 0 for an input that was constant: its lengthscale is infinite.
