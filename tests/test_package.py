@@ -125,6 +125,16 @@ def test_on_pypi_every_link_of_the_readme_leads_to_this_version(metadata):
     assert code.findall(shown) == code.findall(readme)
 
 
+def test_every_extra_that_a_page_or_a_message_names_exists():
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    texts = [
+        path.read_text("utf-8") for path in (*pages, *(ROOT / "src").rglob("*.py"))
+    ]
+    named = re.findall(r"(?:natgrad|\.)\[([a-z]+(?:,[a-z]+)*)\]", "\n".join(texts))
+    extras = {extra for names in named for extra in names.split(",")}
+    assert {"cli", "sklearn"} <= extras <= set(PROJECT["optional-dependencies"])
+
+
 def test_all_files_agree_on_the_version():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     changes = (ROOT / "CHANGELOG.md").read_text()
