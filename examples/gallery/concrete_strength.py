@@ -10,6 +10,7 @@ are at their median.
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -29,7 +30,7 @@ def main(out: Path) -> None:
     model.fit(table.iloc[train], strength.iloc[train])
     error = model.predict(table.iloc[test]) - strength.iloc[test]
     print(f"error on held-out mixtures: {np.sqrt(np.mean(error**2)):.2f} MPa")
-    drops = permutation_importance(
+    drops: Any = permutation_importance(
         model, table.iloc[test], strength.iloc[test], n_repeats=10, random_state=0
     )
     order = np.argsort(-drops.importances_mean)
