@@ -230,9 +230,9 @@ MUTATIONS = (
         "elsewhere",
     ),
     Mutation(
-        "_export/numpy_code.py",
-        'return f"np.where({names[0]}, {names[2]}, {names[1]})"',
-        'return f"np.where({names[0]}, {names[1]}, {names[2]})"',
+        "_export/onnx_graph.py",
+        'return graph.add("Where", which, *yes, no)',
+        'return graph.add("Where", which, no, *yes)',
         "exported code takes the wrong branch of every choice",
         "gp/test_export.py",
         "every_operation",

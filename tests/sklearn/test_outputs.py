@@ -1,10 +1,10 @@
 """A regressor of several outputs: what it returns, and what it does not look at."""
 
 import pickle
-import runpy
 import warnings
 
 import numpy as np
+import onnxruntime
 import pytest
 from matplotlib import pyplot
 
@@ -118,11 +118,12 @@ def test_files_pickles_exports_and_the_summary_have_all_outputs(fitted, tmp_path
     assert (again.log_density(x, y) == fitted.log_density(x, y))[~np.isnan(y)].all()
     copied = pickle.loads(pickle.dumps(fitted))
     assert (copied.predict(x) == fitted.predict(x)).all()
-    fitted.to_numpy(tmp_path / "served.py", LEVELS)
-    served = runpy.run_path(str(tmp_path / "served.py"))["predict"](x)
-    np.testing.assert_allclose(served["mean"], fitted.predict(x), rtol=1e-9)
-    quantiles = fitted.predict(x, quantiles=LEVELS)
-    np.testing.assert_allclose(served["quantiles"], quantiles, rtol=1e-7)
+    fitted.to_onnx(tmp_path / "served.onnx", LEVELS)
+    session = onnxruntime.InferenceSession(str(tmp_path / "served.onnx"))
+    mean, quantiles = session.run(["mean", "quantiles"], {"x": x})
+    np.testing.assert_allclose(mean, fitted.predict(x), rtol=1e-9)
+    expected = fitted.predict(x, quantiles=LEVELS)
+    np.testing.assert_allclose(quantiles, expected, rtol=1e-7)
     assert "noise (deviation) of output 1" in str(fitted)
     assert "latent functions                 4" in str(fitted)
 

@@ -1,5 +1,5 @@
-"""Functions of JAX as NumPy source code or ONNX graphs.
+"""Functions of JAX as ONNX graphs.
 
-`trace` turns a function of rows into a `program`, a list of array operations.
-`numpy_code` and `onnx_graph` write it.
+`program` turns a function of rows into a list of array operations, which `onnx_graph`
+writes.
 """

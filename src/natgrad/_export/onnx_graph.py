@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from natgrad._export.program import ROWS, Constant, Program, Step, Value, refused
+from natgrad._export.program import ROWS, Program, Step, Value, Variable, refused
 
 
 OPSET, IR_VERSION = 18, 8
@@ -85,7 +85,7 @@ class _Graph:
 
     def __init__(self, program: Program):
         self.program = program
-        self.names: dict[Value, str] = {program.x: "x"}
+        self.names: dict[Variable, str] = {program.x: "x"}
         self.nodes: list[onnx.NodeProto] = []
         self.arrays: dict[Any, onnx.TensorProto] = {}
         self.shapes: dict[Any, str] = {}
@@ -107,13 +107,13 @@ class _Graph:
         self.nodes.append(helper.make_node(kind, list(inputs), [output], **attributes))
         return output
 
-    def constant(self, array: Any, name: str = "") -> str:
+    def constant(self, array: Any) -> str:
         array = np.ascontiguousarray(array).reshape(np.shape(array))
         key = (array.dtype, array.shape, array.tobytes())
         if key not in self.arrays:
-            name = f"{name or 'constant'}_{len(self.arrays) + 1}"
             # Text is stored as objects.
             stored = array.astype(object) if array.dtype.kind == "U" else array
+            name = f"constant_{len(self.arrays) + 1}"
             self.arrays[key] = numpy_helper.from_array(stored, name)
         return self.arrays[key].name
 
@@ -121,9 +121,8 @@ class _Graph:
         return self.constant(np.asarray(axes, np.int64))
 
     def read(self, value: Value) -> str:
-        if isinstance(value, Constant):
-            return self.constant(value.array, value.name)
-        return self.names[value]
+        is_known = isinstance(value, np.ndarray)
+        return self.constant(value) if is_known else self.names[value]
 
     def shape(self, shape: Any) -> str:
         """A shape as an array, in which the number of rows is looked up."""
@@ -148,7 +147,7 @@ class _Graph:
             axes = self.axes(step.settings["axes"])
             return self.add(kind, *inputs, axes, keepdims=0)
         if name not in COMPOSED:
-            raise refused(name, "ONNX")
+            raise refused(name)
         return COMPOSED[name](self, step, *inputs)
 
 
@@ -231,7 +230,7 @@ def _is_finite(graph: _Graph, step: Step, x: str) -> str:
 
 def _select(graph: _Graph, step: Step, which: str, no: str, *yes: str) -> str:
     if step.inputs[0].dtype != bool or len(yes) != 1:
-        raise refused("select_n of more than two cases", "ONNX")
+        raise refused("select_n of more than two cases")
     return graph.add("Where", which, *yes, no)
 
 
@@ -272,7 +271,7 @@ def _reshape(graph: _Graph, step: Step, x: str) -> str:
 
 
 def _take(graph: _Graph, step: Step, x: str, places: str) -> str:
-    array = step.inputs[1].array[..., 0].astype(np.int64)
+    array = step.inputs[1][..., 0].astype(np.int64)
     return graph.add("Gather", x, graph.constant(array), axis=step.settings["axis"])
 
 

@@ -1,14 +1,17 @@
-"""Programs of array operations, which can be written in languages other than JAX.
+"""Traces a function of rows to a program: a list of array operations.
 
-A program is a list of steps. Each is one operation of `jax.lax`, and broadcasts as
-NumPy does.
+Each is one operation of `jax.lax`, and broadcasts as NumPy does. Calls are inlined, and
+all that does not depend on the rows is computed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax
 import numpy as np
+from jax import export
+from jax.extend import core
 
 from natgrad.errors import InputError
 
@@ -19,28 +22,15 @@ ROWS = "rows"
 Shape = tuple[int | str, ...]
 
 _ELEMENTWISE = (
-    "abs acos acosh add and asin asinh atan atan2 atanh cbrt ceil clamp "
-    "convert_element_type cos cosh div eq erf erfc exp exp2 expm1 floor ge gt "
-    "integer_pow is_finite le lgamma log log1p logistic lt max min mul ne neg not "
-    "or pow rsqrt select_n sign sin sinh sqrt square sub tan tanh xor"
+    "abs acos add and asin atan ceil clamp convert_element_type cos cosh div eq erf "
+    "exp expm1 floor ge gt integer_pow is_finite le log log1p logistic lt max min mul "
+    "ne neg not or pow rsqrt select_n sign sin sinh sqrt square sub tan tanh xor"
 )
 ELEMENTWISE = frozenset(_ELEMENTWISE.split())
 
-
-@dataclass(frozen=True, eq=False)
-class Constant:
-    """An array that does not depend on the rows."""
-
-    array: np.ndarray
-    name: str = ""
-
-    @property
-    def shape(self) -> Shape:
-        return self.array.shape
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.array.dtype
+CALLS = ("jit", "pjit", "closed_call", "core_call", "remat", "checkpoint")
+CUSTOM = ("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr")
+SAME = ("stop_gradient", "copy", "copy_p", "optimization_barrier")
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,18 +41,17 @@ class Variable:
     dtype: np.dtype
 
 
-Value = Constant | Variable
+Value = np.ndarray | Variable
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One operation, and the innermost function it is a part of."""
+    """One operation."""
 
     operation: str
     inputs: tuple[Any, ...]
     settings: dict[str, Any]
     output: Variable
-    origin: str
 
 
 @dataclass(frozen=True)
@@ -73,36 +62,165 @@ class Program:
     steps: list[Step]
     outputs: dict[str, Value]
 
-    @property
-    def entries(self) -> int:
-        """How many numbers of one array a row may need."""
-        shapes = [self.x.shape, *(step.output.shape for step in self.steps)]
-        sizes = [[n for n in shape if isinstance(n, int)] for shape in shapes]
-        return max(int(np.prod(size)) for size in sizes)
+
+def program_of(
+    function: Callable[[Any, jax.Array], dict[str, jax.Array]],
+    arrays: Any,
+    width: int,
+    dtype: np.dtype,
+) -> Program:
+    """The program of a function of a tree of arrays, which is known, and rows x.
+
+    The function should be mapped over rows, so that no row sees another.
+    """
+    rows = jax.ShapeDtypeStruct((*export.symbolic_shape(ROWS), width), dtype)
+    jaxpr, shapes = jax.make_jaxpr(function, return_shape=True)(arrays, rows)
+    x = Variable((ROWS, width), np.dtype(dtype))
+    flattener = _Flattener()
+
+    def known(leaves: list[jax.Array]) -> list[Any]:
+        flattener.outputs = flattener.run(jaxpr.jaxpr, jaxpr.consts, [*leaves, x])
+        return flattener.constants()
+
+    # All known arrays are computed at once: one by one, compiling would take long.
+    found = list(map(np.asarray, jax.jit(known)(jax.tree.leaves(arrays))))
+    outputs = dict(zip(shapes, flattener.outputs, strict=True))
+    return _Loosener(x, flattener.constants_by_key(found)).run(flattener.steps, outputs)
 
 
 def looked_up(program: Program, name: str, index: str, labels: np.ndarray) -> Program:
     """The program with one more output: the label at an index."""
     place = program.outputs[index]
     label = Variable(place.shape, labels.dtype)
-    step = Step("look_up", (Constant(labels, "labels"), place), {}, label, "")
+    step = Step("look_up", (labels, place), {}, label)
     outputs = program.outputs | {name: label}
     return Program(program.x, [*program.steps, step], outputs)
 
 
-def shape_of(aval: Any) -> Shape:
+def refused(operation: str, form: str = "ONNX") -> InputError:
+    """The error for an operation with no equivalent."""
+    return InputError(
+        f"the predictions use jax.lax.{operation}, which has no equivalent in {form}; "
+        "use to_stablehlo, or a kernel, mean and likelihood that do not need it"
+    )
+
+
+def _shape_of(aval: Any) -> Shape:
     """A shape in which one dimension may be the number of rows."""
     return tuple(int(n) if isinstance(n, int | np.integer) else str(n) for n in aval)
 
 
-def tidied(
-    x: Variable,
-    steps: list[Step],
-    outputs: dict[str, Any],
-    constants: dict[int, Constant],
-) -> Program:
-    """The program of steps whose inputs that are known are named by their `id`."""
-    return _Loosener(x, constants).run(steps, outputs)
+def _scanned(params: Any) -> tuple[int, int]:
+    """How many inputs of a scan are the same in all its turns, and how many carried."""
+    if "num_carry" in params:
+        return params["num_consts"], params["num_carry"]
+    shared, carried, _ = params["ft_in"].unpack()  # newer versions of JAX
+    return len(shared), len(carried)
+
+
+@dataclass
+class _Flattener:
+    """Inlines calls, while JAX traces the operations on known arrays."""
+
+    steps: list[Step] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
+    held: dict[int, Any] = field(default_factory=dict)
+
+    def constants(self) -> list[Any]:
+        inputs = [value for step in self.steps for value in step.inputs]
+        for value in [*inputs, *self.outputs]:
+            if not isinstance(value, Variable):
+                self.held[id(value)] = value
+        return list(self.held.values())
+
+    def constants_by_key(self, arrays: list[np.ndarray]) -> dict[int, np.ndarray]:
+        distinct: dict[Any, np.ndarray] = {}
+        keys = {}
+        for key, array in zip(self.held, arrays, strict=True):
+            content = (array.dtype, array.shape, array.tobytes())
+            keys[key] = distinct.setdefault(content, array)
+        return keys
+
+    def run(self, jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+        values = dict(zip(jaxpr.constvars, consts, strict=True))
+        values |= dict(zip(jaxpr.invars, args, strict=True))
+
+        def read(atom: Any) -> Any:
+            if isinstance(atom, core.Literal):
+                aval: Any = atom.aval
+                return np.asarray(atom.val, aval.dtype)
+            return values[atom]
+
+        for eqn in jaxpr.eqns:
+            outputs = self._equation(eqn, list(map(read, eqn.invars)))
+            values |= dict(zip(eqn.outvars, outputs, strict=True))
+        return list(map(read, jaxpr.outvars))
+
+    def _equation(self, eqn: Any, inputs: list[Any]) -> Sequence[Any]:
+        name, params = eqn.primitive.name, eqn.params
+        if name in SAME:
+            return inputs
+        if name in CALLS or name in CUSTOM:
+            return self._call(params, inputs)
+        shapes = [_shape_of(var.aval.shape) for var in eqn.outvars]
+        is_known = not any(isinstance(value, Variable) for value in inputs)
+        if is_known and not any(ROWS in str(shape) for shape in shapes):
+            output = eqn.primitive.bind(*inputs, **params)
+            return output if eqn.primitive.multiple_results else [output]
+        if name == "scan" and not _scanned(params)[1]:
+            return self._mapped(eqn, inputs)
+        if name == "split":
+            return list(self._split(eqn, inputs))
+        if name == "unstack":
+            return list(self._unstacked(eqn, inputs))
+        if len(shapes) > 1:
+            raise refused(name)
+        return [self._step(name, inputs, params, eqn.outvars[0].aval)]
+
+    def _call(self, params: Any, inputs: list[Any]) -> list[Any]:
+        bodies = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+        body = next(params[key] for key in bodies if key in params)
+        consts = getattr(body, "consts", ())
+        return self.run(getattr(body, "jaxpr", body), consts, inputs)
+
+    def _mapped(self, eqn: Any, inputs: list[Any]) -> list[Any]:
+        """A loop whose turns do not depend on one another, as one array operation."""
+        shared, _ = _scanned(eqn.params)
+        axes = (None,) * shared + (0,) * (len(inputs) - shared)
+        turn = jax.vmap(
+            core.jaxpr_as_fun(eqn.params["jaxpr"]), axes, axis_size=eqn.params["length"]
+        )
+        avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars]
+        jaxpr = jax.make_jaxpr(turn)(*avals)
+        return self.run(jaxpr.jaxpr, jaxpr.consts, inputs)
+
+    def _split(self, eqn: Any, inputs: list[Any]) -> Iterator[Variable]:
+        axis, start = eqn.params["axis"], 0
+        whole = eqn.invars[0].aval.shape
+        for size, var in zip(eqn.params["sizes"], eqn.outvars, strict=True):
+            low, high = [0] * len(whole), list(whole)
+            low[axis], high[axis] = start, start + size
+            limits = {"start_indices": low, "limit_indices": high, "strides": None}
+            yield self._step("slice", inputs, limits, var.aval)
+            start += size
+
+    def _unstacked(self, eqn: Any, inputs: list[Any]) -> Iterator[Any]:
+        """The parts of an array along an axis; newer versions of JAX have it."""
+        axis, whole = eqn.params["axis"], eqn.invars[0].aval
+        for place, var in enumerate(eqn.outvars):
+            low, high = [0] * len(whole.shape), list(whole.shape)
+            low[axis], high[axis] = place, place + 1
+            limits = {"start_indices": low, "limit_indices": high, "strides": None}
+            thin = list(whole.shape)
+            thin[axis] = 1
+            aval = jax.ShapeDtypeStruct(tuple(thin), whole.dtype)
+            part = self._step("slice", inputs, limits, aval)
+            yield self._step("squeeze", [part], {"dimensions": (axis,)}, var.aval)
+
+    def _step(self, name: str, inputs: list[Any], params: Any, aval: Any) -> Variable:
+        output = Variable(_shape_of(aval.shape), np.dtype(aval.dtype))
+        self.steps.append(Step(name, tuple(inputs), dict(params), output))
+        return output
 
 
 @dataclass
@@ -110,7 +228,7 @@ class _Loosener:
     """Relies on broadcasting where it can, and drops steps that nothing needs."""
 
     x: Variable
-    constants: dict[int, Constant]
+    constants: dict[int, np.ndarray]
     loose: dict[Variable, Value] = field(default_factory=dict)
     known: dict[Any, Variable] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
@@ -128,37 +246,36 @@ class _Loosener:
     def _loose(self, value: Value) -> Value:
         if isinstance(value, Variable):
             return self.loose[value]
-        array = value.array
-        first = array.reshape(-1)[:1]
-        is_one_number = array.size and array.tobytes() == first.tobytes() * array.size
-        return Constant(first.reshape(())) if is_one_number else value
+        first = value.reshape(-1)[:1]
+        is_one_number = value.size and value.tobytes() == first.tobytes() * value.size
+        return first.reshape(()) if is_one_number else value
 
-    def _full(self, value: Value, origin: str = "") -> Value:
+    def _full(self, value: Value) -> Value:
         """A value filled to its own shape."""
         loose = self._loose(value)
-        if isinstance(value, Constant) and ROWS not in value.shape:
+        if isinstance(value, np.ndarray) and ROWS not in value.shape:
             return value
         if loose.shape == value.shape:
             return loose
-        return self._add("broadcast", (loose,), {}, value.shape, origin)
+        return self._add("broadcast", (loose,), {}, value.shape)
 
     def _one(self, step: Step) -> Value:
         inputs = tuple(map(self._strict, step.inputs))
         name, settings, shape = step.operation, step.settings, step.output.shape
         if name == "broadcast_in_dim":
-            return self._widened(inputs[0], settings, shape, step.origin)
+            return self._widened(inputs[0], settings, shape)
         if name == "convert_element_type" and inputs[0].dtype == step.output.dtype:
             return self._loose(inputs[0])
         if name in ELEMENTWISE:
             inputs = tuple(map(self._loose, inputs))
             shape = _common([value.shape for value in inputs])
         else:
-            inputs = tuple(self._full(value, step.origin) for value in inputs)
+            inputs = tuple(self._full(value) for value in inputs)
             settings = _plain(name, settings, inputs)
         dtype = step.output.dtype
-        return self._add(name, inputs, settings, shape, step.origin, dtype)
+        return self._add(name, inputs, settings, shape, dtype)
 
-    def _widened(self, value: Value, settings: Any, shape: Shape, origin: str) -> Value:
+    def _widened(self, value: Value, settings: Any, shape: Shape) -> Value:
         loose = self._loose(value)
         if loose.shape == ():
             return loose
@@ -168,7 +285,7 @@ class _Loosener:
             return loose
         sizes = iter(loose.shape)
         wide = tuple(1 if axis in axes else next(sizes) for axis in range(len(shape)))
-        return self._add("expand", (loose,), {"axes": axes}, wide, origin)
+        return self._add("expand", (loose,), {"axes": axes}, wide)
 
     def _add(
         self,
@@ -176,22 +293,21 @@ class _Loosener:
         inputs: tuple[Value, ...],
         settings: dict[str, Any],
         shape: Shape,
-        origin: str,
         dtype: np.dtype | None = None,
     ) -> Variable:
         key = (name, tuple(map(_key, inputs)), str(settings), shape, dtype)
         if key not in self.known:
             output = Variable(shape, inputs[0].dtype if dtype is None else dtype)
             self.known[key] = output
-            self.steps.append(Step(name, inputs, settings, output, origin))
+            self.steps.append(Step(name, inputs, settings, output))
         return self.known[key]
 
 
 def _key(value: Value) -> Any:
+    if isinstance(value, Variable):
+        return value
     # Single numbers are made anew each time they are used.
-    if isinstance(value, Constant) and value.shape == ():
-        return value.dtype, value.array.tobytes()
-    return value
+    return (value.dtype, value.tobytes()) if value.shape == () else id(value)
 
 
 def _common(shapes: Sequence[Shape]) -> Shape:
@@ -201,10 +317,10 @@ def _common(shapes: Sequence[Shape]) -> Shape:
 
 
 def _needed(steps: list[Step], ends: list[Value]) -> list[Step]:
-    needed, kept = set(ends), []
+    needed, kept = {value for value in ends if isinstance(value, Variable)}, []
     for step in reversed(steps):
         if step.output in needed:
-            needed |= set(step.inputs)
+            needed |= {value for value in step.inputs if isinstance(value, Variable)}
             kept.append(step)
     return kept[::-1]
 
@@ -219,15 +335,15 @@ def _plain(name: str, settings: dict[str, Any], inputs: tuple[Value, ...]) -> di
         return {"sums": _letters(inputs, left, right, left_batch, right_batch)}
     if name == "slice":
         strides = settings["strides"] or (1,) * len(inputs[0].shape)
-        limits = shape_of(settings["limit_indices"])
+        limits = _shape_of(settings["limit_indices"])
         return {"start": settings["start_indices"], "end": limits, "stride": strides}
     if name == "gather":
         return {"axis": _gathered_axis(settings, inputs)}
     if name == "cumsum":
         if settings["reverse"]:
-            raise refused("cumsum with reverse=True", "NumPy or ONNX")
+            raise refused("cumsum with reverse=True")
         return {"axis": int(settings["axis"])}
-    names = ("permutation", "dimension", "axis", "dimensions")
+    names = ("permutation", "dimension", "axis")
     return {key: settings[key] for key in names if key in settings}
 
 
@@ -249,29 +365,21 @@ def _gathered_axis(settings: dict[str, Any], inputs: tuple[Value, ...]) -> int:
     numbers, (operand, places) = settings["dimension_numbers"], inputs
     collapsed = tuple(map(int, numbers.collapsed_slice_dims))
     rank, count = len(operand.shape), len(places.shape) - 1
-    if len(collapsed) == 1 and isinstance(places, Constant) and places.shape[-1] == 1:
+    if len(collapsed) == 1 and isinstance(places, np.ndarray) and places.shape[-1] == 1:
         (axis,) = collapsed
         sizes = list(operand.shape)
         sizes[axis] = 1
         before, after = range(axis), range(axis + count, rank - 1 + count)
         length = operand.shape[axis]
         is_inside = isinstance(length, int) and bool(
-            ((places.array >= 0) & (places.array < length)).all()
+            ((places >= 0) & (places < length)).all()
         )
         if (
             is_inside
-            and shape_of(settings["slice_sizes"]) == tuple(sizes)
+            and _shape_of(settings["slice_sizes"]) == tuple(sizes)
             and tuple(map(int, numbers.start_index_map)) == collapsed
             and tuple(map(int, numbers.offset_dims)) == (*before, *after)
             and not numbers.operand_batching_dims
         ):
             return axis
-    raise refused("gather along several axes", "NumPy or ONNX")
-
-
-def refused(operation: str, form: str) -> InputError:
-    """The error for an operation with no equivalent."""
-    return InputError(
-        f"the predictions use jax.lax.{operation}, which has no equivalent in {form}; "
-        "use to_stablehlo, or a kernel, mean and likelihood that do not need it"
-    )
+    raise refused("gather along several axes")

@@ -13,7 +13,6 @@ from natgrad.gp._dual import (
     with_sites as with_sites,
 )
 from natgrad.gp._export import (
-    to_numpy as to_numpy,
     to_onnx as to_onnx,
     to_stablehlo as to_stablehlo,
 )
@@ -51,7 +50,6 @@ __all__ = [
     "save",
     "load",
     "read_metadata",
-    "to_numpy",
     "to_onnx",
     "to_stablehlo",
     "draw_paths",

@@ -12,9 +12,7 @@ import numpy as np
 from jax import export
 from jaxtyping import Array
 
-from natgrad._export.numpy_code import numpy_code
-from natgrad._export.program import ROWS, Program, looked_up
-from natgrad._export.trace import program_of
+from natgrad._export.program import ROWS, looked_up, program_of
 from natgrad.gp._prediction import Predictor
 from natgrad.gp.kernels import AbstractKernel
 
@@ -31,7 +29,7 @@ class AbstractAnswers(eqx.Module):
     @property
     @abc.abstractmethod
     def title(self) -> str:
-        """One line that describes the model, without quotes or backslashes."""
+        """One line that describes the model."""
 
     @property
     def width(self) -> int:
@@ -41,11 +39,6 @@ class AbstractAnswers(eqx.Module):
     @property
     def inputs(self) -> list[str]:
         """The names of the inputs, if they have names."""
-        return []
-
-    @property
-    def columns(self) -> list[dict[str, Any]]:
-        """How the columns of a table become the inputs, if they are not numbers."""
         return []
 
     @property
@@ -74,9 +67,10 @@ class ModelAnswers(AbstractAnswers):
     def at(self, row: Array) -> dict[str, Array]:
         mean, var = latent_at(self.predictor, row)
         answers = {"latent_mean": mean, "latent_variance": var}
-        if (moments := moments_at(self.predictor, mean, var)) is not None:
+        likelihood = self.predictor.model.likelihood
+        if (moments := if_there(likelihood.moments, mean, var)) is not None:
             answers["mean"], answers["variance"] = moments
-        if (each := probabilities_at(self.predictor, mean, var)) is not None:
+        if (each := if_there(likelihood.probabilities, mean, var)) is not None:
             answers["probabilities"] = each
         return answers
 
@@ -98,22 +92,6 @@ def to_stablehlo(predictor: Predictor, path: Place) -> None:
     ['latent_mean', 'latent_variance', 'mean', 'variance']
     """
     write_stablehlo(ModelAnswers(predictor), path)
-
-
-def to_numpy(predictor: Predictor, path: Place) -> None:
-    """Writes the predictions as a Python file that imports only NumPy.
-
-    Its `predict` takes rows x and returns a dictionary as in `to_stablehlo`.
-
-    Raises:
-        InputError: If the model has an operation with no NumPy equivalent.
-
-    >>> gp.to_numpy(gp.predictor(model), "served.py")
-    >>> import runpy
-    >>> runpy.run_path("served.py")["predict"](x[:2])["mean"].shape
-    (2,)
-    """
-    write_numpy(ModelAnswers(predictor), path)
 
 
 def to_onnx(predictor: Predictor, path: Place) -> None:
@@ -152,14 +130,6 @@ def write_stablehlo(answers: AbstractAnswers, path: Place) -> None:
     Path(path).write_bytes(exported.serialize())
 
 
-def write_numpy(answers: AbstractAnswers, path: Place) -> None:
-    """Writes answers as `to_numpy` does."""
-    program = _program(answers)
-    text = f"{_about(answers, program)}\n\nWritten by natgrad {_version()}."
-    code = numpy_code(program, answers.title, text, answers.inputs, answers.columns)
-    Path(path).write_text(code, encoding="utf-8")
-
-
 def write_onnx(answers: AbstractAnswers, path: Place) -> None:
     """Writes answers as `to_onnx` does."""
     try:
@@ -168,55 +138,32 @@ def write_onnx(answers: AbstractAnswers, path: Place) -> None:
         raise ModuleNotFoundError(
             'to_onnx needs the package onnx: pip install "natgrad[onnx]"'
         ) from error
-    program = _program(answers)
-    text = f"{answers.title} {_about(answers, program)}"
-    model = onnx_model(program, text, _version(), answers.inputs)
+    arrays, rest = eqx.partition(answers, eqx.is_array)
+    function = lambda arrays, x: eqx.combine(arrays, rest)(x)
+    dtype = answers.predictor.weights.dtype
+    program = program_of(function, arrays, answers.width, dtype)
+    for name, (index, labels) in answers.labels.items():
+        program = looked_up(program, name, index, labels)
+    size = len(answers.predictor.model.inducing)
+    text = f"{answers.title} It has {size} inducing inputs."
+    version = metadata.version("natgrad")
+    model = onnx_model(program, text, version, answers.inputs)
     Path(path).write_bytes(model.SerializeToString())
-
-
-# The names of these functions are comments in the exported file.
 
 
 def latent_at(predictor: Predictor, row: Array) -> tuple[Array, Array]:
     """The mean and the variance of each latent function at a row."""
-
-    @jax.jit
-    def latent(row: Array) -> tuple[Array, Array]:
-        mean, var = predictor.latent_at(row[None, :])
-        return mean[..., 0], var[..., 0]
-
-    return latent(row)
+    mean, var = predictor.latent_at(row[None, :])
+    return mean[..., 0], var[..., 0]
 
 
-def moments_at(
-    predictor: Predictor, mean: Array, var: Array
-) -> tuple[Array, Array] | None:
-    """The mean and the variance of the target, if the likelihood has them."""
-
-    @jax.jit
-    def moments(mean: Array, var: Array) -> tuple[Array, Array]:
-        return predictor.model.likelihood.moments(mean, var)
-
-    return moments(mean, var) if _is_there(moments, mean, var) else None
-
-
-def probabilities_at(predictor: Predictor, mean: Array, var: Array) -> Array | None:
-    """The probability of each class, if the likelihood has classes."""
-
-    @jax.jit
-    def probabilities(mean: Array, var: Array) -> Array:
-        return predictor.model.likelihood.probabilities(mean, var)
-
-    return probabilities(mean, var) if _is_there(probabilities, mean, var) else None
-
-
-def _is_there(function: Any, mean: Array, var: Array) -> bool:
+def if_there(function: Any, mean: Array, var: Array) -> Any:
+    """The moments or the probabilities of a likelihood, or None if it has none."""
     try:
-        jax.eval_shape(function, mean, var)
+        return function(mean, var)
     except (NotImplementedError, AttributeError):
         # A distribution of another library may lack the attribute itself.
-        return False
-    return True
+        return None
 
 
 def described(predictor: Predictor) -> str:
@@ -228,35 +175,8 @@ def described(predictor: Predictor) -> str:
     )
 
 
-def _program(answers: AbstractAnswers) -> Program:
-    arrays, rest = eqx.partition(answers, eqx.is_array)
-    function = lambda arrays, x: eqx.combine(arrays, rest)(x)
-    predictor = answers.predictor
-    program = program_of(function, arrays, answers.width, predictor.weights.dtype)
-    for name, (index, labels) in answers.labels.items():
-        program = looked_up(program, name, index, labels)
-    return program
-
-
-def _version() -> str:
-    return metadata.version("natgrad")
-
-
 def _name(kernel: AbstractKernel) -> str:
     is_kernel = lambda node: node is not kernel and isinstance(node, AbstractKernel)
     nodes = jax.tree.leaves(kernel, is_leaf=is_kernel)
     inner = ", ".join(_name(node) for node in nodes if is_kernel(node))
     return type(kernel).__name__ + (f"({inner})" if inner else "")
-
-
-def _about(answers: AbstractAnswers, program: Program) -> str:
-    size, width = len(answers.predictor.model.inducing), answers.width
-    shapes = {
-        key: ", ".join(["N", *map(str, value.shape[1:])])
-        for key, value in program.outputs.items()
-    }
-    lines = "\n".join(f"    {key}: [{shape}]" for key, shape in shapes.items())
-    return (
-        f"It has {size} inducing inputs, in {program.x.dtype.name}. "
-        f"From N rows of {width} inputs, x: [N, {width}], it predicts\n\n{lines}"
-    )

@@ -1,7 +1,5 @@
 """Export: an estimator's predictions as files that run without natgrad."""
 
-import dataclasses
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -12,16 +10,13 @@ import numpy as np
 from jaxtyping import Array, Float
 from sklearn.utils.validation import check_is_fitted
 
-from natgrad._config import PERIODS
 from natgrad.data._schema import Schema
 from natgrad.errors import InputError
 from natgrad.gp._export import (
     AbstractAnswers,
     described,
+    if_there,
     latent_at,
-    moments_at,
-    probabilities_at,
-    write_numpy,
     write_onnx,
     write_stablehlo,
 )
@@ -59,15 +54,10 @@ class TableAnswers(AbstractAnswers):
     places: tuple[int, ...] = eqx.field(static=True)  # of each class in the model
     estimator: str = eqx.field(static=True)
     quantile: Callable[..., Array] = eqx.field(static=True)
-    encoding: str = eqx.field(static=True)  # of a table with categories or dates
 
     @property
     def width(self) -> int:
         return len(self.x_mean) if self.gaps is None else len(self.gaps.fill)
-
-    @property
-    def columns(self) -> list[dict[str, Any]]:
-        return json.loads(self.encoding)
 
     @property
     def title(self) -> str:
@@ -95,7 +85,8 @@ class TableAnswers(AbstractAnswers):
             return self._classes_at(mean, var)
         answers: dict[str, Any] = {}
         y_mean, y_scale = _numbers(self.y_mean), _numbers(self.y_scale)
-        if (moments := moments_at(self.predictor, mean, var)) is not None:
+        moments = if_there(self.predictor.model.likelihood.moments, mean, var)
+        if moments is not None:
             answers["mean"] = moments[0] * y_scale + y_mean
             answers["std"] = jnp.sqrt(moments[1]) * y_scale
         if self.levels:
@@ -114,33 +105,20 @@ class TableAnswers(AbstractAnswers):
         return jnp.stack([self.quantile(*row, level) for row in rows])
 
     def _classes_at(self, mean: Array, var: Array) -> dict[str, Array]:
-        each = probabilities_at(self.predictor, mean, var)
+        likelihood = self.predictor.model.likelihood
+        each = if_there(likelihood.probabilities, mean, var)
         if each is None:
-            name = type(self.predictor.model.likelihood).__name__
+            name = type(likelihood).__name__
             raise InputError(f"{name} has no probabilities of classes to export")
         each = jnp.stack([each[place] for place in self.places]) / each.sum()
         return {"probabilities": each, "class_index": jnp.argmax(each)}
 
 
-def to_numpy(estimator: Any, path: Any, quantiles: Any) -> None:
-    """Writes an estimator as a Python file."""
-    _write(write_numpy, estimator, path, quantiles)
-
-
 def to_onnx(estimator: Any, path: Any, quantiles: Any) -> None:
     """Writes an estimator as an ONNX model."""
-    _write(write_onnx, estimator, path, quantiles)
-
-
-def to_stablehlo(estimator: Any, path: Any, quantiles: Any) -> None:
-    """Writes an estimator as a function of `jax.export`."""
-    write_stablehlo(_answers(estimator, quantiles, _quantile), path)
-
-
-def _write(writer: Callable[..., None], estimator: Any, path: Any, levels: Any) -> None:
-    answers = _answers(estimator, levels, quantile_by_halving)
+    answers = _answers(estimator, quantiles, quantile_by_halving)
     try:
-        writer(answers, path)
+        write_onnx(answers, path)
     except InputError as error:
         if not answers.levels:
             raise
@@ -148,6 +126,11 @@ def _write(writer: Callable[..., None], estimator: Any, path: Any, levels: Any) 
         raise InputError(
             f"quantiles of {name} cannot be exported here: {error}; or omit quantiles"
         ) from error
+
+
+def to_stablehlo(estimator: Any, path: Any, quantiles: Any) -> None:
+    """Writes an estimator as a function of `jax.export`."""
+    write_stablehlo(_answers(estimator, quantiles, _quantile), path)
 
 
 def _answers(estimator: Any, levels: Any, quantile: Callable[..., Array]) -> Any:
@@ -160,6 +143,7 @@ def _answers(estimator: Any, levels: Any, quantile: Callable[..., Array]) -> Any
             "classes, which have none: omit quantiles"
         )
     schema = schema_of(estimator)
+    inputs = schema.names if schema.is_numeric else schema.features
     has_names = hasattr(estimator, "feature_names_in_") or not schema.is_numeric
     return TableAnswers(
         estimator._predictor,
@@ -169,12 +153,11 @@ def _answers(estimator: Any, levels: Any, quantile: Callable[..., Array]) -> Any
         _static(estimator.y_mean_),
         _static(estimator.y_scale_),
         tuple(map(float, levels)),
-        tuple(_inputs(schema)) if has_names else (),
+        tuple(inputs) if has_names else (),
         _plain(classes),
         tuple(np.argsort(estimator._order).tolist()) if len(classes) else (),
         type(estimator).__name__,
         quantile,
-        json.dumps([] if schema.is_numeric else _columns(schema)),
     )
 
 
@@ -191,24 +174,6 @@ def _gaps(schema: Schema) -> Gaps | None:
         at += len(column.features)
     fill = [getattr(column, "mean", None) or 0.0 for column in columns]
     return Gaps(jnp.asarray(fill), jnp.asarray(places), jnp.asarray(marks))
-
-
-def _inputs(schema: Schema) -> list[str]:
-    """The columns of the rows that an exported file takes."""
-    return schema.names if schema.is_numeric else schema.features
-
-
-def _columns(schema: Schema) -> list[dict[str, Any]]:
-    """A schema for code that does not know natgrad."""
-    columns = []
-    for column in schema.columns:
-        found = {"kind": type(column).__name__.lower()} | dataclasses.asdict(column)
-        if found.get("mean", 0.0) is None:  # nulls were refused, and so become NaN
-            found["mean"] = "nan"
-        if "periods" in found:
-            found["periods"] = {name: PERIODS[name] for name in found["periods"]}
-        columns.append(found)
-    return columns
 
 
 def _quantile(likelihood: Any, mean: Array, var: Array, level: Array) -> Array:

@@ -33,22 +33,13 @@ class Fitted:
         files.save(self, path, metadata)
 
     @in_double
-    def to_numpy(self, path: Any, quantiles: Any = ()) -> None:
-        """Writes predictions as a Python file that imports only NumPy.
-
-        Its `predict` takes rows of the table and returns a dict with "mean", "std" and
-        "quantiles", or "probabilities", "class_index" and "label", as in `predict` and
-        `predict_proba`. `quantiles` are levels between 0 and 1. If the table has
-        categories or dates, `predict` takes a frame or a dict of columns.
-        """
-        export.to_numpy(self, path, quantiles)
-
-    @in_double
     def to_onnx(self, path: Any, quantiles: Any = ()) -> None:
-        """Writes predictions as an ONNX model, with the outputs of `to_numpy`.
+        """Writes predictions as an ONNX model.
 
-        The input "x" is rows of the table in float64, with NaN where a number is
-        missing. If the table has categories or dates, its columns are those of
+        Its outputs are "mean", "std" and "quantiles", or "probabilities", "class_index"
+        and "label", as in `predict` and `predict_proba`. `quantiles` are levels between
+        0 and 1. The input "x" is rows of the table in float64, with NaN where a number
+        is missing. If the table has categories or dates, its columns are those of
         `schema_.features`. Needs the package `onnx`.
         """
         export.to_onnx(self, path, quantiles)
@@ -57,9 +48,9 @@ class Fitted:
     def to_stablehlo(self, path: Any, quantiles: Any = ()) -> None:
         """Writes predictions as a function for `jax.export.deserialize`.
 
-        Its outputs are those of `to_numpy` without "label", as StableHLO has no text:
-        `class_index` is an index into `classes_`. It takes the rows of `to_onnx`. Needs
-        the package `flatbuffers`.
+        It takes the rows of `to_onnx`. Its outputs are the same without "label", as
+        StableHLO has no text: `class_index` is an index into `classes_`. Needs the
+        package `flatbuffers`.
         """
         export.to_stablehlo(self, path, quantiles)
 

@@ -1,6 +1,4 @@
-"""Quantiles by a fixed number of halvings, in operations that other languages have."""
-
-from collections.abc import Callable
+"""Quantiles by a fixed number of halvings, in operations that ONNX has."""
 
 import jax
 import jax.numpy as jnp
@@ -20,59 +18,31 @@ FARTHEST = {"real": 40.0, "positive": 700.0, "unit": 700.0}
 def quantile_by_halving(
     likelihood: AbstractLikelihood, mean: Array, var: Array, level: Scalar
 ) -> Scalar:
-    """The smallest y that is not exceeded with probability `level`.
+    """The y that is not exceeded with probability `level`.
 
-    The steps are written out one by one: a file of NumPy or ONNX has no loop.
+    The steps are written out one by one: an ONNX graph has no loop. A count's quantile
+    has one, and so no ONNX equivalent.
     """
-    if isinstance(likelihood, Gaussian):
+    is_numerical = isinstance(likelihood, AbstractNumerical)
+    support = likelihood.support if is_numerical else "real"
+    if isinstance(likelihood, Gaussian) or support == "count":
         return likelihood.quantile(mean, var, level)
-    support = "real"
-    if isinstance(likelihood, AbstractNumerical):
-        support = likelihood.support
-    if support == "count":
-        return _first_count(likelihood, mean, var, level)
     centre = mean if mean.ndim == 0 else mean[0]
     at = {
         "real": lambda t: centre + (jnp.exp(t) - jnp.exp(-t)) / 2,
         "positive": jnp.exp,
         "unit": jax.nn.sigmoid,
     }[support]
+
     # Jitted, it is traced once and not at each halving.
-    halved = jax.jit(
-        lambda low, high: _halved(
-            (low + high) / 2,
-            low,
-            high,
-            lambda t: likelihood.predictive_cdf(mean, var, at(t)) < level,
-        )
-    )
+    @jax.jit
+    def halved(low: Scalar, high: Scalar) -> tuple[Scalar, Scalar]:
+        middle = (low + high) / 2
+        is_short = likelihood.predictive_cdf(mean, var, at(middle)) < level
+        return jnp.where(is_short, middle, low), jnp.where(is_short, high, middle)
+
     high = jnp.full_like(level, FARTHEST[support])
     low = -high
     for _ in range(HALVINGS):
         low, high = halved(low, high)
     return at((low + high) / 2)
-
-
-def _first_count(
-    likelihood: AbstractLikelihood, mean: Array, var: Array, level: Scalar
-) -> Scalar:
-    halved = jax.jit(
-        lambda low, high: _halved(
-            jnp.floor((low + high) / 2),
-            low,
-            high,
-            lambda y: likelihood.predictive_cdf(mean, var, y) < level,
-        )
-    )
-    low, high = -jnp.ones_like(level), jnp.full_like(level, 2.0**53)
-    for _ in range(54):
-        low, high = halved(low, high)
-    return high
-
-
-def _halved(
-    middle: Scalar, low: Scalar, high: Scalar, is_short: Callable[[Scalar], Array]
-) -> tuple[Scalar, Scalar]:
-    """The half of an interval that holds the quantile."""
-    short = is_short(middle)
-    return jnp.where(short, middle, low), jnp.where(short, high, middle)
