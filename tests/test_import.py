@@ -10,7 +10,7 @@ BASE = "import jax, optax, equinox"
 CORE = "import natgrad; natgrad.families, natgrad.natural_gradient, natgrad.guarded_ngd"
 OPTIONAL = {
     *("sklearn", "pyarrow", "pandas", "polars", "matplotlib", "numpyro", "click"),
-    *("tqdm", "onnx", "mlflow", "tensorboardX"),
+    *("tqdm", "onnx"),
     *("flax", "gpjax", "tinygp"),
 }
 

@@ -147,7 +147,7 @@ def test_all_files_agree_on_the_version():
 
 def test_the_lowest_versions_are_those_of_the_project():
     lines = list(PROJECT["dependencies"])
-    for extra in ("onnx", "stablehlo", "tensorboard", "mlflow", "plot"):
+    for extra in ("onnx", "stablehlo", "plot"):
         lines += PROJECT["optional-dependencies"][extra]
     lines += PROJECT["optional-dependencies"]["sklearn"]
     lines += PROJECT["optional-dependencies"]["parquet"]

@@ -1,5 +1,8 @@
 """A fitted estimator goes where models go: MLflow, skops, batches of a large table."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,6 +15,7 @@ from natgrad.sklearn import GPClassifier, GPRegressor
 
 pytestmark = pytest.mark.filterwarnings("ignore:the ELBO still")
 
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "estimators.md"
 SHORT = {"max_iter": 20, "n_inducing": 16, "verbose": False}
 RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame(RNG.uniform(-2, 2, (64, 2)), columns=["width", "height"])
@@ -24,30 +28,18 @@ def regressor():
 
 
 @pytest.mark.filterwarnings("ignore")  # of MLflow's own
-def test_mlflow_loads_a_saved_estimator(regressor, tmp_path):
-    import mlflow.pyfunc  # here, as it warns when it is imported
+def test_mlflow_loads_a_saved_estimator(regressor, tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow")  # here, as it warns when it is imported
 
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```py\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (recipe,) = [block for block in blocks if "mlflow" in block]
     classifier = GPClassifier(**SHORT).fit(FRAME, np.where(Y > 0, "yes", "no"))
     for name, model in (("regressor", regressor), ("classifier", classifier)):
-        model.save(tmp_path / "model.natgrad")
-        folder = tmp_path / name
-        mlflow.pyfunc.save_model(
-            folder,
-            loader_module="natgrad.sklearn._loading",
-            data_path=str(tmp_path / "model.natgrad"),
-            pip_requirements=["natgrad[sklearn]"],
-        )
-        served = mlflow.pyfunc.load_model(str(folder)).predict(FRAME)
-        if name == "regressor":
-            mean, std = model.predict(FRAME, return_std=True)
-            np.testing.assert_array_equal(
-                served[["mean", "std"]], np.stack([mean, std], 1)
-            )
-        else:
-            assert list(served["class"]) == list(model.predict(FRAME))
-            np.testing.assert_array_equal(
-                served["p(yes)"], model.predict_proba(FRAME)[:, 1]
-            )
+        model.save("model.natgrad")
+        exec(recipe.replace("served", name), {"mlflow": mlflow, "natgrad": natgrad})
+        served = mlflow.pyfunc.load_model(name).predict(FRAME)
+        np.testing.assert_array_equal(served, model.predict(FRAME))
 
 
 def test_skops_saves_an_estimator_without_pickle(regressor, tmp_path):

@@ -1,19 +1,36 @@
-"""The real packages, writing to a folder."""
+"""The recipes of the page on training, with the real packages, writing to a folder."""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from natgrad.train import MLflow, Record, TensorBoard
+from natgrad.train import Record
 
 
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "training.md"
 RECORDS = [Record(step=step, seconds=step / 10, objective=-1 / step) for step in (1, 2)]
 
 
-def test_tensorboard_gets_every_number(tmp_path):
-    callback = TensorBoard(tmp_path)
-    for record in RECORDS:
-        callback(record, None)
-    callback.close()
-    (path,) = tmp_path.glob("events.out.tfevents.*")
+def run_recipe(package):
+    """The block of the page that imports a package, with a fit of two records."""
+
+    def fit(*_, callbacks, **__):
+        for record in RECORDS:
+            for callback in callbacks:
+                callback(record, None)
+
+    blocks = re.findall(r"```py\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (code,) = [block for block in blocks if block.startswith(package)]
+    exec(code, {"gp": SimpleNamespace(fit=fit), "model": None, "x": None, "y": None})
+
+
+def test_tensorboard_gets_every_number(tmp_path, monkeypatch):
+    pytest.importorskip("tensorboardX")
+    monkeypatch.chdir(tmp_path)
+    run_recipe("from tensorboardX")
+    (path,) = tmp_path.glob("runs/one/events.out.tfevents.*")
     from tensorboardX.proto.event_pb2 import Event
 
     seen, data = [], path.read_bytes()
@@ -26,11 +43,11 @@ def test_tensorboard_gets_every_number(tmp_path):
 
 @pytest.mark.filterwarnings("ignore")
 def test_mlflow_gets_every_number(tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    callback = MLflow("a test", tmp_path.as_uri())
-    for record in RECORDS:
-        callback(record, None)
-    callback.close()
-    history = callback.client.get_metric_history(callback.run_id, "objective")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "runs").as_uri())
+    run_recipe("import mlflow")
+    run = mlflow.last_active_run()
+    history = mlflow.MlflowClient().get_metric_history(run.info.run_id, "objective")
     assert [(metric.step, metric.value) for metric in history] == [(1, -1), (2, -0.5)]
-    assert callback.client.get_run(callback.run_id).info.status == "FINISHED"
+    assert run.info.status == "FINISHED"

@@ -30,8 +30,6 @@ EXTRAS = {
     "onnx": ("onnx", "onnx"),
     "stablehlo": ("flatbuffers", "flatbuffers"),
     "numpyro": ("numpyro", "numpyro"),
-    "tensorboard": ("tensorboardX", "tensorboardX"),
-    "mlflow": ("mlflow-skinny", "mlflow"),
     "ray": ("ray", "ray"),
 }
 """What each extra of natgrad brings: a package, and the module that is in it."""

@@ -1,11 +1,10 @@
-"""Training: options, histories, rules of your own, and experiment trackers."""
+"""Training: options, histories, and rules of your own."""
 
 from natgrad.train._history import History as History, Record as Record
 from natgrad.train._loop import Fitted as Fitted, run as run
 from natgrad.train._options import Options as Options
 from natgrad.train._rules import Rule as Rule, in_turn as in_turn
 from natgrad.train._signals import stop_on_signals as stop_on_signals
-from natgrad.train._trackers import MLflow as MLflow, TensorBoard as TensorBoard
 
 
 __all__ = [
@@ -17,6 +16,4 @@ __all__ = [
     "Rule",
     "in_turn",
     "stop_on_signals",
-    "TensorBoard",
-    "MLflow",
 ]
