@@ -1,5 +1,6 @@
 """What cannot be saved is refused before the first step, and no error costs a run."""
 
+import dataclasses
 import json
 
 import pytest
@@ -13,6 +14,7 @@ from natgrad.data._prepare import Prepared, prepare
 from natgrad.data._schema import Schema
 from natgrad.errors import CheckpointError, FitError, InputError, Terminated
 from natgrad.sklearn import GPRegressor, _files as files, _prepared
+from natgrad.train import Record
 
 
 def wide(columns, length):
@@ -51,18 +53,18 @@ def test_six_text_columns_of_100_kilobytes_can_be_saved(tmp_path):
     _prepared.check_can_be_saved(prepared)
 
 
-def test_what_is_foreseen_is_no_less_than_what_is_saved(folder, trained):
+def test_a_file_takes_no_more_than_what_is_allowed_for(folder, trained):
     saved, _ = container.read(folder / "model" / MODEL)
     prepared = prepare(config.read(folder / "model" / RUN))
-    found, foreseen = saved["metadata"], _prepared.foreseen(prepared)
-    assert found["user"] == foreseen["metadata"]["user"]
-    assert found["params"] == foreseen["metadata"]["params"]
-    known, bounds = found["fitted"], foreseen["metadata"]["fitted"]
-    assert known.keys() == bounds.keys()
-    for name in known.keys() - {"message_"}:
-        assert size(known[name]) <= size(bounds[name]), name
-    rest = {"message_": known["message_"], "model": saved["model"]}
-    assert 2 * size(rest) < _prepared.REST
+    longest = -1.2345678901234567e-300  # no number takes more characters
+    record = Record(2**63, *4 * [longest], *2 * [2**63], longest)
+    known = saved["metadata"]["fitted"]
+    long = {"schema_", "feature_names_in_", "x_mean_", "x_scale_", "classes_"}
+    columns = sum(size(known[name]) for name in long & known.keys())
+    assert columns <= _prepared.most_bytes(prepared)
+    rest = size(saved) - columns - size(known["history_"])
+    history = files.RECORDS * size(dataclasses.asdict(record))
+    assert 2 * rest + history < _prepared.REST
 
 
 def test_a_file_holds_the_history_of_a_run_of_any_length(folder, trained, tmp_path):

@@ -1,24 +1,21 @@
-"""The estimator of a prepared run, and whether a file can hold what it will know."""
+"""The estimator of a prepared run, and whether a file can hold it."""
 
 import json
 from typing import Any
-
-import numpy as np
 
 from natgrad import _container as container, sklearn
 from natgrad._config import Run
 from natgrad._registry import ESTIMATORS, LIKELIHOODS
 from natgrad.data._prepare import Prepared
 from natgrad.errors import InputError
-from natgrad.sklearn import _fields as fields, _files as files
-from natgrad.train._history import History, Record
 
 
-LONGEST = -1.2345678901234567e-300
-"""No number takes more characters in JSON."""
+REST = 400_000
+"""Bytes that a file keeps for its history, parameters and model; columns and classes
+take the others."""
 
-REST = 2**16
-"""Bytes for what is not known beforehand: the classes of the model, and a message."""
+NUMBER = 25
+"""No number takes more bytes in JSON."""
 
 
 def make_estimator(run: Run, progress: bool = True) -> Any:
@@ -41,56 +38,25 @@ def make_estimator(run: Run, progress: bool = True) -> Any:
 def check_can_be_saved(prepared: Prepared) -> None:
     """Raises if the file of a model could not hold what will be known of it."""
     _check_arrays(prepared)
-    document = foreseen(prepared)
-    size = _size(document)
-    if size > container.MAX_JSON:
-        columns = prepared.schema.to_dict()["columns"]
+    columns = prepared.schema.to_dict()["columns"]
+    size, room = most_bytes(prepared), container.MAX_JSON - REST
+    if size > room:
         sizes = {column["name"]: _size(column) for column in columns}
         largest = max(sizes, key=lambda name: sizes[name])
         raise InputError(
             f"the model could not be saved: its columns and classes take {size:,} "
-            f"bytes, and a file holds {container.MAX_JSON:,}; leave some out with "
-            f"--inputs, or shorten their values; {largest!r} has {sizes[largest]:,}"
+            f"bytes, and a file holds {room:,}; leave some out with --inputs, or "
+            f"shorten their values; {largest!r} has {sizes[largest]:,}"
         )
-    try:
-        container.pack(document, {})
-    except InputError as error:
-        raise InputError(f"the model could not be saved: {error}") from error
 
 
-def foreseen(prepared: Prepared) -> dict[str, Any]:
-    """What a file will hold besides arrays, with the longest number for each number."""
-    estimator = make_estimator(prepared.run)
-    features = prepared.schema.features
-    each = np.full(len(features), LONGEST)
-    values = dict.fromkeys(fields.FITTED, LONGEST) | {
-        "x_mean_": each,
-        "x_scale_": each,
-        "message_": "",
-        "feature_names_in_": np.array(prepared.schema.names, dtype=object),
-        "schema_": prepared.schema,
-        "classes_": prepared.classes,
-        "categories_": prepared.classes,
-    }
-    record = Record(
-        step=2**63,
-        seconds=LONGEST,
-        objective=LONGEST,
-        score=LONGEST,
-        step_size=LONGEST,
-        halvings=2**63,
-        refused=2**63,
-        steps_per_second=LONGEST,
-    )
-    values["history_"] = history = History()
-    history.records = [record] * files.RECORDS
-    for name, value in values.items():
-        if value is not None:
-            setattr(estimator, name, value)
-    return {
-        "metadata": files.described(estimator, prepared.metadata()),
-        "model": REST * "-",
-    }
+def most_bytes(prepared: Prepared) -> int:
+    """The most bytes that the columns and the classes take in the JSON of a file."""
+    schema = prepared.schema
+    classes = [] if prepared.classes is None else prepared.classes.tolist()
+    # Names and classes are there twice, and each feature has a mean and a scale.
+    texts = [schema.to_dict(), schema.names, classes, classes]
+    return sum(map(_size, texts)) + 2 * NUMBER * len(schema.features)
 
 
 def _check_arrays(prepared: Prepared) -> None:
