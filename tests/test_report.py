@@ -6,9 +6,11 @@ import re
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
+import matplotlib
 import pytest
 
 from natgrad import metrics, report
+from natgrad._cli import evaluating
 from tests.estimators import KINDS, NASTY, fitted, table
 
 
@@ -27,6 +29,8 @@ PICTURES = {
     "classes": ["boundary", "predicted", "calibration", "lengthscales", "history"],
     "grades": ["fit", "predicted", "calibration", "residuals", "history"],
 }
+
+LIKELIHOODS = {"classes": "softmax", "grades": "ordinal"}
 
 
 class Reader(HTMLParser):
@@ -80,6 +84,20 @@ def test_the_pictures_that_apply_are_there(written):
     kind, page = written
     captions = re.findall("<figcaption>(.*?)</figcaption>", page)
     assert captions == [report.CAPTIONS[name] for name in PICTURES[kind]]
+
+
+@pytest.mark.parametrize("kind", LIKELIHOODS)
+def test_the_command_draws_the_pictures_of_the_report(kind, tmp_path):
+    x, y = table(kind)
+    x.assign(**{y.name: y}).to_csv(tmp_path / "rows.csv", index=False)
+    beside = {"target": y.name, "likelihood": LIKELIHOODS[kind], "rows": len(y)}
+    fitted(kind).save(tmp_path / "model", metadata=beside)
+    with matplotlib.rc_context():
+        evaluating.plot(
+            str(tmp_path / "model"), str(tmp_path / "rows.csv"), str(tmp_path / "out")
+        )
+    drawn = {path.stem for path in (tmp_path / "out").iterdir()}
+    assert drawn == {*PICTURES[kind]}
 
 
 def test_numbers_configuration_and_versions_are_there(written):

@@ -10,15 +10,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from natgrad import plot
-from natgrad.metrics import (
-    COVERAGES,
-    as_targets,
-    evaluate,
-    is_classifier,
-    support_of,
-    unwrapped,
-)
+from natgrad.data._columns import counted
+from natgrad.metrics import COVERAGES, as_targets, evaluate, unwrapped
+from natgrad.plot._applicable import applicable
 from natgrad.plot._canvas import STYLE, some, taken
 from natgrad.sklearn import _summary as summary
 
@@ -134,10 +128,10 @@ def write(estimator: Any, X: Any, y: Any, path: Any, title: str | None = None) -
     target = as_targets(inputs, y)
     title = title or f"{type(inner).__name__}: {getattr(y, 'name', None) or 'report'}"
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-    counts = (
-        f"{_counted(len(target), 'row')}, {_counted(inner.n_features_in_, 'input')}"
+    lead = (
+        f"{counted(len(target), 'row')}, {counted(inner.n_features_in_, 'input')}; "
+        f"written {now} by natgrad {metadata.version('natgrad')}."
     )
-    lead = f"{counts}; written {now} by natgrad {metadata.version('natgrad')}."
     page = PAGE.format(
         title=html.escape(title),
         lead=html.escape(lead),
@@ -159,10 +153,6 @@ def _warning(estimator: Any) -> str:
         return ""
     text = f"Not converged: {estimator.message_}. Train longer before you trust this."
     return f'<p class="warning">{html.escape(text)}</p>'
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def _table(rows: Iterable[tuple[str, Any]]) -> str:
@@ -210,42 +200,16 @@ def _pictures(estimator: Any, X: Any, y: Any) -> str:
     if len(rows) < len(target):
         X = taken(X, rows)
         y = y.iloc[rows] if hasattr(y, "iloc") else target[rows]
-    data: dict[str, Callable[[Any], Any]] = {
-        "fit": lambda ax: plot.fit(estimator, X, y, ax),
-        "boundary": lambda ax: plot.boundary(estimator, X, y, ax),
-        "predicted": lambda ax: plot.predicted(estimator, X, y, ax),
-        "calibration": lambda ax: plot.calibration(estimator, X, y, ax),
-        "residuals": lambda ax: plot.residuals(estimator, X, y, ax),
-        "lengthscales": lambda ax: plot.lengthscales(estimator, ax),
-        "history": lambda ax: plot.history(estimator, ax),
-    }
     figures = []
-    for name in _applicable(estimator):
+    for name, draw in applicable(estimator, X, y).items():
         caption = html.escape(CAPTIONS[name])
         if len(rows) < len(target) and name not in ("lengthscales", "history"):
             caption += f" {len(rows):,} rows, drawn at random."
         figures.append(
-            f'<figure><img alt="{caption}" src="{_drawn(data[name])}">'
+            f'<figure><img alt="{caption}" src="{_drawn(draw)}">'
             f"<figcaption>{caption}</figcaption></figure>"
         )
     return "\n".join(figures)
-
-
-def _applicable(estimator: Any) -> list[str]:
-    """The pictures that apply to an estimator."""
-    width, has_classes = len(summary.feature_names(estimator)), is_classifier(estimator)
-    # Without an order of the classes, normal scores mean nothing.
-    has_order = not has_classes or support_of(estimator) == "count"
-    applies = {
-        "fit": width == 1,
-        "boundary": has_classes and width == 2,
-        "predicted": True,
-        "calibration": True,
-        "residuals": has_order,
-        "lengthscales": width > 1 and hasattr(estimator, "lengthscales_"),
-        "history": len(estimator.history_) > 1,
-    }
-    return [name for name, does in applies.items() if does]
 
 
 def _drawn(draw: Callable[[Any], Any]) -> str:

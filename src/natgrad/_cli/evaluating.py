@@ -8,7 +8,7 @@ from typing import Any
 
 from natgrad._cli.common import finite, print_result, say, table
 from natgrad._cli.folder import HISTORY, RUN, is_resumable
-from natgrad._cli.models import Opened, Rows, model_file, open_model, read_rows
+from natgrad._cli.models import model_file, open_model, read_rows
 from natgrad.data import _tables as tables
 from natgrad.errors import InputError
 
@@ -104,7 +104,7 @@ def _shown(value: Any) -> str:
 
 
 def plot(model: str, data: str, out: str) -> None:
-    """Draws all pictures that suit a model: in a folder, or all in one file."""
+    """Draws all pictures that apply to a model: in a folder, or all in one file."""
     path = Path(out)
     if path.suffix and path.suffix.lower() not in FORMATS:
         raise InputError(
@@ -112,6 +112,7 @@ def plot(model: str, data: str, out: str) -> None:
         )
     import matplotlib
 
+    from natgrad.plot._applicable import applicable
     from natgrad.plot._canvas import STYLE
 
     matplotlib.use("agg")
@@ -119,7 +120,7 @@ def plot(model: str, data: str, out: str) -> None:
 
     opened = open_model(model)
     rows = read_rows(opened, data, is_target_wanted=True)
-    drawn = suited(opened, rows)
+    drawn = applicable(opened.estimator, rows.x, rows.y)
     if path.suffix:
         _together(drawn, path)
         say(f"{path} has {', '.join(drawn)}")
@@ -131,27 +132,6 @@ def plot(model: str, data: str, out: str) -> None:
     for name, draw in drawn.items():
         _save(draw(None).figure, path / f"{name}.png")
     say(f"{path} has {', '.join(drawn)}, each as .png")
-
-
-def suited(model: Opened, rows: Rows) -> dict[str, Callable[[Any], Any]]:
-    """The pictures that can be drawn, by name, as functions of axes."""
-    from natgrad import plot as pictures
-
-    estimator, x, y = model.estimator, rows.x, rows.y
-    inputs = x.shape[1]
-    drawn: dict[str, Callable[[Any], Any]] = {}
-    if inputs == 1:
-        drawn["fit"] = lambda ax: pictures.fit(estimator, x, y, ax)
-    if inputs == 2 and model.is_classifier:
-        drawn["boundary"] = lambda ax: pictures.boundary(estimator, x, y, ax)
-    drawn["predicted"] = lambda ax: pictures.predicted(estimator, x, y, ax)
-    drawn["calibration"] = lambda ax: pictures.calibration(estimator, x, y, ax)
-    if not model.is_classifier:
-        drawn["residuals"] = lambda ax: pictures.residuals(estimator, x, y, ax)
-    if inputs > 1:
-        drawn["lengthscales"] = lambda ax: pictures.lengthscales(estimator, ax)
-    drawn["history"] = lambda ax: pictures.history(estimator, ax)
-    return drawn
 
 
 def _together(drawn: dict[str, Callable[[Any], Any]], path: Path) -> None:

@@ -1,0 +1,34 @@
+"""Which pictures apply to an estimator."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from natgrad.metrics import is_classifier, support_of
+from natgrad.plot._checks import calibration, predicted, residuals
+from natgrad.plot._fields import boundary, fit
+from natgrad.plot._insides import history, lengthscales
+from natgrad.sklearn._summary import feature_names
+
+
+def applicable(estimator: Any, X: Any, y: Any) -> dict[str, Callable[[Any], Any]]:
+    """The pictures that apply to an estimator, by name, as functions of axes."""
+    width, has_classes = len(feature_names(estimator)), is_classifier(estimator)
+    # Without an order of the classes, normal scores mean nothing.
+    has_order = not has_classes or support_of(estimator) == "count"
+    applies = {
+        fit: width == 1,
+        boundary: has_classes and width == 2,
+        predicted: True,
+        calibration: True,
+        residuals: has_order,
+        lengthscales: width > 1 and hasattr(estimator, "lengthscales_"),
+        history: len(estimator.history_) > 1,
+    }
+    return {
+        draw.__name__: functools.partial(draw, estimator)
+        if draw in (lengthscales, history)
+        else functools.partial(draw, estimator, X, y)
+        for draw, does in applies.items()
+        if does
+    }
