@@ -47,7 +47,7 @@ SECTIONS = {
         "below_the_limit",
         "sea_months",
     ],
-    "Large and growing tables": ["flight_delays", "four_parties"],
+    "Large and growing tables": ["flight_delays"],
     "How it works": ["naval_bounds"],
 }
 NAMES = [name for names in SECTIONS.values() for name in names]

@@ -21,15 +21,8 @@ from natgrad.gp._fit import fit as fit, fixed_hyperparameters as fixed_hyperpara
 from natgrad.gp._gpjax import GPJaxModel as GPJaxModel
 from natgrad.gp._interop import as_kernel as as_kernel
 from natgrad.gp._online import Online as Online, online as online
-from natgrad.gp._parties import (
-    Combined as Combined,
-    PartySite as PartySite,
-    combine as combine,
-    fit_site as fit_site,
-)
 from natgrad.gp._pathwise import Paths as Paths, draw_paths as draw_paths
 from natgrad.gp._prediction import Predictor as Predictor, predictor as predictor
-from natgrad.gp._site_files import load_site as load_site, save_site as save_site
 from natgrad.gp._sizes import choose_num_inducing as choose_num_inducing
 from natgrad.gp._sparse import SparseGP as SparseGP, elbo as elbo
 from natgrad.gp._start import initialize as initialize
@@ -63,12 +56,6 @@ __all__ = [
     "to_sites",
     "with_sites",
     "Sites",
-    "fit_site",
-    "combine",
-    "Combined",
-    "PartySite",
-    "save_site",
-    "load_site",
     "kernels",
     "likelihoods",
     "means",
