@@ -11,7 +11,7 @@ CORE = "import natgrad; natgrad.families, natgrad.natural_gradient, natgrad.guar
 OPTIONAL = {
     *("sklearn", "pyarrow", "pandas", "polars", "matplotlib", "numpyro", "click"),
     *("tqdm", "onnx"),
-    *("flax", "gpjax", "tinygp"),
+    *("flax", "tinygp"),
 }
 
 

@@ -20,7 +20,6 @@ PACKAGES = {
     "Plain dicts": "jax",
     "Equinox": "equinox",
     "Flax NNX": "flax",
-    "GPJax": "gpjax",
 }
 
 
@@ -52,15 +51,11 @@ def test_a_section_of_the_page_trains_its_model(title, page, capsys):
     printed = capsys.readouterr().out
     first, last = map(float, re.findall(r"ELBO is (-?[\d.]+)", printed))
     assert last < 0 < first
-    if title == "GPJax":
-        kind = page["gpjax"].variational_families.WhitenedVariationalGaussian
-        assert type(page["family"]) is kind
-    else:
-        q = page["params" if title == "Plain dicts" else "network"]
-        q = q["outer"] if title == "Plain dicts" else q.outer
-        q = q if title != "Flax NNX" else q.get_value()
-        assert isinstance(q, diagonal.Moments)
-        assert q.kl(page["prior"]) > 1
+    q = page["params" if title == "Plain dicts" else "network"]
+    q = q["outer"] if title == "Plain dicts" else q.outer
+    q = q if title != "Flax NNX" else q.get_value()
+    assert isinstance(q, diagonal.Moments)
+    assert q.kl(page["prior"]) > 1
 
 
 def in_dict(weights, bias, q):
