@@ -57,6 +57,9 @@ REFUSED = {
     "a diagonal posterior": lambda: model(
         bernoulli, posterior=diagonal.Moments(jnp.zeros(8), Log(jnp.zeros(8)))
     ),
+    "a kernel of scikit-learn": lambda: SparseGP(sk.RBF(), bernoulli, z),
+    "a function": lambda: SparseGP(lambda x, z: x @ z.T, bernoulli, z),
+    "a function for inducing": lambda: gp.inducing.greedy(x, 3, lambda x, z: x @ z.T),
     "a foreign kernel inside": lambda: kernels.OnInputs(sk.RBF(), [0]),
     "separate foreign kernels": lambda: kernels.Separate([sk.RBF(), sk.RBF()]),
 }

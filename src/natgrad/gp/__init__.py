@@ -18,7 +18,6 @@ from natgrad.gp._export import (
 )
 from natgrad.gp._files import load as load, read_metadata as read_metadata, save as save
 from natgrad.gp._fit import fit as fit, fixed_hyperparameters as fixed_hyperparameters
-from natgrad.gp._interop import as_kernel as as_kernel
 from natgrad.gp._online import Online as Online, online as online
 from natgrad.gp._pathwise import Paths as Paths, draw_paths as draw_paths
 from natgrad.gp._prediction import Predictor as Predictor, predictor as predictor
@@ -49,7 +48,6 @@ __all__ = [
     "choose_num_inducing",
     "alternating",
     "fixed_hyperparameters",
-    "as_kernel",
     "dual_elbo",
     "to_sites",
     "with_sites",

@@ -23,7 +23,6 @@ from natgrad._runtime.programs import filter_jit
 from natgrad.errors import IncompatibleFileError, InputError
 from natgrad.families import gaussian
 from natgrad.gp import kernels, likelihoods, means
-from natgrad.gp._interop import AbstractForeign
 from natgrad.gp._sparse import SparseGP
 from natgrad.gp.likelihoods._base import is_column
 
@@ -36,7 +35,7 @@ Document = dict[str, Any]
 
 # Classes that hold code, and what to write instead.
 _ADVICE = {
-    AbstractForeign: "a natgrad.gp.kernels.AbstractKernel",
+    kernels.FromFunction: "a natgrad.gp.kernels.AbstractKernel",
     likelihoods.FromDistribution: "a natgrad.gp.likelihoods.AbstractQuadrature",
 }
 

@@ -13,10 +13,10 @@ from jaxtyping import Array, Float
 from natgrad.data._batch import Batch
 from natgrad.errors import InputError
 from natgrad.families.gaussian import AbstractGaussian, Moments
-from natgrad.gp._interop import as_kernel
 from natgrad.gp._parameters import as_floats
 from natgrad.gp._projection import factorized, inverse_factor, jittered, project
 from natgrad.gp.kernels import AbstractKernel, Separate
+from natgrad.gp.kernels._base import require_kernel
 from natgrad.gp.likelihoods import AbstractLikelihood
 from natgrad.gp.likelihoods._rows import expected_log_probs
 from natgrad.gp.means import AbstractMean, Zero
@@ -61,7 +61,7 @@ class SparseGP(eqx.Module):
 
     def __init__(
         self,
-        kernel: Any,
+        kernel: AbstractKernel,
         likelihood: AbstractLikelihood,
         inducing: Any,
         posterior: AbstractGaussian | None = None,
@@ -69,7 +69,7 @@ class SparseGP(eqx.Module):
         is_whitened: bool = True,
         log_prior: Callable[["SparseGP"], Array] | None = None,
     ):
-        self.kernel = as_kernel(kernel)
+        self.kernel = require_kernel(kernel)
         self.likelihood = likelihood
         # One type for all: the inducing inputs', or the kernel's where that is wider.
         leaves = filter(eqx.is_inexact_array, jax.tree.leaves(self.kernel))

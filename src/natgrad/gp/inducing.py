@@ -12,8 +12,9 @@ import numpy as np
 
 from natgrad._warnings import warn
 from natgrad.errors import InputError, InputWarning
-from natgrad.gp._interop import as_kernel
 from natgrad.gp._pivots import pivoted
+from natgrad.gp.kernels import AbstractKernel
+from natgrad.gp.kernels._base import require_kernel
 
 
 __all__ = ["k_means", "greedy", "random"]
@@ -130,7 +131,7 @@ def random(x: Any, num: int, seed: int = 0) -> np.ndarray:
         taken = min(2 * taken, len(x))
 
 
-def greedy(x: Any, num: int, kernel: Any, seed: int = 0) -> np.ndarray:
+def greedy(x: Any, num: int, kernel: AbstractKernel, seed: int = 0) -> np.ndarray:
     """Rows that are each, when chosen, the least explained by those before.
 
     This is the pivoted Cholesky decomposition of k(x, x), after Burt, Rasmussen and
@@ -145,9 +146,9 @@ def greedy(x: Any, num: int, kernel: Any, seed: int = 0) -> np.ndarray:
     >>> gp.inducing.greedy(rows, 2, gp.kernels.RBF(1.0)).shape
     (2, 1)
     """
-    x = _checked(x, num)
+    kernel, x = require_kernel(kernel), _checked(x, num)
     order = np.random.default_rng(seed).permutation(len(x))
-    found = pivoted(as_kernel(kernel), jnp.asarray(x[order]), np.ones(len(x)), num)
+    found = pivoted(kernel, jnp.asarray(x[order]), np.ones(len(x)), num)
     chosen = np.asarray(found.chosen)
     chosen = chosen[chosen >= 0]
     why = "{} rows of x explain the rest under this kernel"

@@ -7,8 +7,9 @@ import equinox as eqx
 import numpy as np
 
 from natgrad._registry import KERNELS, MANY
-from natgrad.gp import as_kernel, kernels
+from natgrad.gp import kernels
 from natgrad.gp.inducing import ROWS_EACH
+from natgrad.sklearn._kernel_translation import as_kernel
 from natgrad.sklearn._targets import is_constant
 from natgrad.sklearn._units import widened
 

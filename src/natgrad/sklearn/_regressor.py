@@ -46,9 +46,9 @@ class GPRegressor(RegressorMixin, BaseGP):
         starts at the parameters of a kernel object. Its lengthscales and periods are
         in the units of X; its variance is relative to y as the likelihood sees it,
         which for real noise has variance 1. `Linear` and `Polynomial` see X minus its
-        mean. natgrad cannot convert a kernel of tinygp or GPJax, a function, or a class
-        of your own that is not just a function of ‖(x − z)/ℓ‖: these see X as it is.
-        For several outputs, `Separate` has a kernel for each latent function.
+        mean. natgrad converts kernels of scikit-learn. It cannot convert `FromFunction`
+        or a class of your own that is not just a function of ‖(x − z)/ℓ‖: these see X
+        as it is. For several outputs, `Separate` has a kernel for each latent function.
     columns : dict, default=None
         Columns of X that come with y instead of being inputs, by name or place:
         {"exposure": "years"}. "exposure" is what a count or a positive target is

@@ -9,6 +9,7 @@ from natgrad.gp.kernels._base import (
     Separate as Separate,
     Sum as Sum,
 )
+from natgrad.gp.kernels._function import FromFunction as FromFunction
 from natgrad.gp.kernels._products import Linear as Linear, Polynomial as Polynomial
 from natgrad.gp.kernels._stationary import (
     RBF as RBF,
@@ -34,6 +35,7 @@ __all__ = [
     "Sum",
     "Product",
     "Separate",
+    "FromFunction",
     "AbstractKernel",
     "AbstractStationary",
 ]

@@ -195,12 +195,13 @@ class AbstractStationary(AbstractKernel):
         return jnp.broadcast_to(self.variance, x.shape[:1])
 
 
-def _own(kernel: object) -> AbstractKernel:
+def require_kernel(kernel: object) -> AbstractKernel:
+    """The kernel, or an error that says how to make one."""
     if isinstance(kernel, AbstractKernel):
         return kernel
     raise InputError(
-        f"{type(kernel).__name__} is not a kernel of natgrad; "
-        "make it one by natgrad.gp.as_kernel first"
+        f"kernel is {kernel!r}; it should be one of natgrad.gp.kernels, where "
+        "FromFunction makes a kernel of any function of two rows"
     )
 
 
@@ -218,7 +219,7 @@ class OnInputs(AbstractKernel):
     columns: tuple[int, ...] = eqx.field(static=True)
 
     def __init__(self, kernel: AbstractKernel, columns: Iterable[int]):
-        self.kernel = _own(kernel)
+        self.kernel = require_kernel(kernel)
         self.columns = tuple(map(int, columns))
 
     def __check_init__(self):
@@ -258,7 +259,7 @@ class Separate(AbstractKernel):
     kernels: tuple[AbstractKernel, ...]
 
     def __init__(self, kernels: Iterable[AbstractKernel]):
-        self.kernels = tuple(map(_own, kernels))
+        self.kernels = tuple(map(require_kernel, kernels))
 
     def __check_init__(self):
         if not self.kernels:
