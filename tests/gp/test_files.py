@@ -28,7 +28,7 @@ from natgrad.gp import (
     likelihoods,
     means,
 )
-from natgrad.gp._files import load, read_metadata, save
+from natgrad.gp._files import load, read_metadata, save, save_with_metadata
 from natgrad.linalg import Full, Log, Sqrt
 from tests import test_container
 from tests.gp.kernels import CASES
@@ -103,8 +103,8 @@ def test_what_is_loaded_is_what_was_saved(likelihoods_of, tmp_path):
 
 def test_the_same_model_gives_the_same_bytes(tmp_path):
     one = model(kernels.RBF(), likelihoods.StudentT())
-    save(one, tmp_path / "a", {"b": 1, "a": 2})
-    save(load(tmp_path / "a"), tmp_path / "b", {"a": 2, "b": 1})
+    save_with_metadata(one, tmp_path / "a", {"b": 1, "a": 2})
+    save_with_metadata(load(tmp_path / "a"), tmp_path / "b", {"a": 2, "b": 1})
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
@@ -226,7 +226,7 @@ def test_what_cannot_be_saved_is_said(tmp_path, monkeypatch):
         with pytest.raises(InputError, match=message):
             save(one, tmp_path / "model")
     with pytest.raises(InputError, match="JSON"):
-        save(good, tmp_path / "model", {"a": np.zeros(2)})
+        save_with_metadata(good, tmp_path / "model", {"a": np.zeros(2)})
     monkeypatch.setattr(description, "MAX_PARTS", 5)
     with pytest.raises(InputError, match="its model has 6 parts"):
         save(good, tmp_path / "model")

@@ -13,9 +13,10 @@ import pytest
 from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 
-from natgrad import gp, metrics, plot, report
+from natgrad import metrics, plot, report
 from natgrad.data._schema import Schema
 from natgrad.errors import InputError, InputWarning
+from natgrad.gp._files import read_metadata
 from natgrad.sklearn import GPClassifier, GPRegressor, load
 
 
@@ -121,7 +122,7 @@ def test_the_encoding_is_kept_by_files_pickles_and_clones(model, tmp_path):
         assert str(other) == str(model)
     again = clone(model).fit(FRAME, Y)
     np.testing.assert_array_equal(again.predict(FRAME), expected)
-    saved = gp.read_metadata(tmp_path / "model")["fitted"]["schema_"]
+    saved = read_metadata(tmp_path / "model")["fitted"]["schema_"]
     assert Schema.from_dict(json.loads(json.dumps(saved))) == model.schema_
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from natgrad import datasets, gp
+from natgrad import datasets
 from natgrad._cli.folder import MODEL, is_resumable
 from natgrad._container import shown
 from natgrad._printable import naming
@@ -15,6 +15,7 @@ from natgrad.data import _tables as tables
 from natgrad.data._prepare import as_labels
 from natgrad.data._schema import EncodedRows, Schema
 from natgrad.errors import CorruptFileError, InputError
+from natgrad.gp._files import read_metadata
 from natgrad.sklearn._columns import taken
 
 
@@ -80,7 +81,7 @@ def open_model(path: str | os.PathLike[str]) -> Opened:
     from natgrad import sklearn
 
     file = model_file(path)
-    saved = gp.read_metadata(file).get("user") or {}
+    saved = read_metadata(file).get("user") or {}
     estimator = sklearn.load(file)
     try:
         opened = Opened(

@@ -19,6 +19,7 @@ from natgrad.data._tables import counted
 from natgrad.datasets._files import digest
 from natgrad.errors import CorruptFileError, InputError
 from natgrad.gp import _online_files as online_files
+from natgrad.gp._files import read_metadata
 from natgrad.sklearn._double import in_double
 from natgrad.train._progress import Rows as Bar
 
@@ -156,6 +157,6 @@ def _save(opened: Opened, state: Path, note: dict[str, Any]) -> None:
 
 
 def _finish(opened: Opened, out: Path) -> None:
-    metadata = gp.read_metadata(opened.path)["user"]
+    metadata = read_metadata(opened.path)["user"]
     metadata["rows"] = int(opened.estimator.n_rows_seen_)
     opened.estimator.save(out / MODEL, metadata=metadata)

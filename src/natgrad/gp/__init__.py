@@ -16,10 +16,10 @@ from natgrad.gp._export import (
     to_onnx as to_onnx,
     to_stablehlo as to_stablehlo,
 )
-from natgrad.gp._files import load as load, read_metadata as read_metadata, save as save
+from natgrad.gp._files import load as load, save as save
 from natgrad.gp._fit import fit as fit, fixed_hyperparameters as fixed_hyperparameters
 from natgrad.gp._online import Online as Online, online as online
-from natgrad.gp._pathwise import Paths as Paths, draw_paths as draw_paths
+from natgrad.gp._pathwise import draw_paths as draw_paths
 from natgrad.gp._prediction import Predictor as Predictor, predictor as predictor
 from natgrad.gp._sizes import choose_num_inducing as choose_num_inducing
 from natgrad.gp._sparse import SparseGP as SparseGP, elbo as elbo
@@ -40,11 +40,9 @@ __all__ = [
     "Online",
     "save",
     "load",
-    "read_metadata",
     "to_onnx",
     "to_stablehlo",
     "draw_paths",
-    "Paths",
     "choose_num_inducing",
     "alternating",
     "fixed_hyperparameters",

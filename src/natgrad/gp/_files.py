@@ -26,25 +26,29 @@ SCHEMA, VERSION = "natgrad.gp.SparseGP", 1
 _UPGRADES: dict[int, Callable[[Document, Arrays], tuple[Document, Arrays]]] = {}
 
 
-def save(
-    model: SparseGP,
-    path: str | os.PathLike[str],
-    metadata: Mapping[str, Any] | None = None,
-) -> None:
+def save(model: SparseGP, path: str | os.PathLike[str]) -> None:
     """Writes a model to one file, atomically.
 
-    `metadata` is a dictionary of JSON values that `read_metadata` returns. natgrad
-    saves a class of your own by its name; pass the class to `load` as `custom`. The
-    same model gives the same bytes.
+    natgrad saves a class of your own by its name; pass the class to `load` as `custom`.
+    The same model gives the same bytes.
 
     Raises:
         InputError: If a part of the model cannot be saved.
         CheckpointError: If the file cannot be written.
 
-    >>> gp.save(model, "model.natgrad", {"made by": "me"})
+    >>> gp.save(model, "model.natgrad")
     >>> gp.load("model.natgrad").inducing.shape
     (8, 1)
     """
+    save_with_metadata(model, path, None)
+
+
+def save_with_metadata(
+    model: SparseGP,
+    path: str | os.PathLike[str],
+    metadata: Mapping[str, Any] | None,
+) -> None:
+    """What `save` does, with a dictionary of JSON values that are kept with it."""
     document, source = _document(model, metadata)
     container.write(path, document, source.arrays)
 
@@ -61,7 +65,9 @@ def from_bytes(data: bytes, custom: Mapping[str, type] | None = None) -> SparseG
     return restored(*_current(*container.unpack(data)), _foreign(custom))
 
 
-def _document(model: SparseGP, metadata: Any) -> tuple[Document, Source]:
+def _document(
+    model: SparseGP, metadata: Mapping[str, Any] | None
+) -> tuple[Document, Source]:
     if not isinstance(model, SparseGP):
         raise InputError(f"model is a {type(model).__name__}; it should be a SparseGP")
     source = Source({}, {})
@@ -129,14 +135,7 @@ def read_metadata(
     max_bytes: int = container.MAX_BYTES,
     expect_sha256: str | None = None,
 ) -> dict[str, Any]:
-    """The metadata that `save` stored with a model.
-
-    `max_bytes` and `expect_sha256` are those of `load`, and so are the errors.
-
-    >>> gp.save(model, "model.natgrad", {"made by": "me"})
-    >>> gp.read_metadata("model.natgrad")
-    {'made by': 'me'}
-    """
+    """What `save_with_metadata` kept with a model; the errors are those of `load`."""
     document, arrays = container.read(path, max_bytes, expect_sha256)
     with _naming(path, document):
         return _current(document, arrays)[0]["metadata"]

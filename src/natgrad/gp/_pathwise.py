@@ -189,18 +189,7 @@ class Features(eqx.Module):
 
 
 class Paths(eqx.Module):
-    """Functions drawn from the posterior; repeated calls evaluate the same functions.
-
-    Call it with any number of rows to get a NumPy array, [num, ..., N]. Use `at` inside
-    `jax.jit` and `jax.grad`. `draw_paths` makes them.
-
-    Raises:
-        InputError: If x does not have the columns of the inducing inputs.
-
-    >>> paths = gp.draw_paths(model, jax.random.key(0), num=3)
-    >>> np.allclose(paths(x)[:, :9], paths(x[:9]))  # the same functions
-    True
-    """
+    """Functions drawn from the posterior: `draw_paths` makes them, and says how."""
 
     model: SparseGP
     features: tuple[Features, ...]  # one, or one for each separate kernel
@@ -254,6 +243,10 @@ def draw_paths(
 ) -> Paths:
     """Draws `num` functions from the posterior of a model.
 
+    Call the result with any rows x to get the values of all functions there, a NumPy
+    array [num, ..., N]. Repeated calls evaluate the same functions. Use its method `at`
+    inside `jax.jit` and `jax.grad`.
+
     `features` is the number of random Fourier frequencies, each with a cos and a sin.
     They approximate prior covariances with an error of about σ²/√(2 · features), less
     near the inducing inputs. Linear and constant kernels are exact. More paths do not
@@ -266,6 +259,8 @@ def draw_paths(
     >>> paths = gp.draw_paths(gp.update(model, (x, y)), jax.random.key(0), num=3)
     >>> paths(x).shape
     (3, 50)
+    >>> np.allclose(paths(x)[:, :9], paths(x[:9]))  # the same functions
+    True
     """
     for name, value in {"num": num, "features": features}.items():
         if value < 1:

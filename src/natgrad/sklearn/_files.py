@@ -22,7 +22,7 @@ from natgrad.errors import (
     IncompatibleFileError,
     InputError,
 )
-from natgrad.gp._files import load_with_metadata
+from natgrad.gp._files import load_with_metadata, save_with_metadata
 from natgrad.sklearn import _fields as fields
 from natgrad.sklearn._columns import uncensored
 from natgrad.sklearn._kernels import rescaled
@@ -57,7 +57,7 @@ def save(estimator: Any, path: Any, metadata: dict[str, Any] | None) -> None:
     contents = described(estimator, metadata)
     # What was saved can be loaded.
     _checked(type(estimator).__name__, contents, estimator.model_)
-    gp.save(estimator.model_, path, contents)
+    save_with_metadata(estimator.model_, path, contents)
 
 
 def described(estimator: Any, metadata: dict[str, Any] | None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import numpy as np
 from natgrad import gp
 from natgrad.families.gaussian import Canonical, Moments
 from natgrad.gp import SparseGP, kernels, likelihoods, means
-from natgrad.gp._files import save
+from natgrad.gp._files import save_with_metadata
 from natgrad.linalg import Full, Log, Sqrt
 
 
@@ -77,7 +77,7 @@ def main() -> None:
     x = np.random.default_rng(6).normal(size=(7, 2))
     answers: dict[str, Any] = {"x": x}
     for name, model in models().items():
-        save(model, HERE / f"{name}.natgrad", METADATA)
+        save_with_metadata(model, HERE / f"{name}.natgrad", METADATA)
         for i, answer in enumerate(predictions(model, x)):
             answers[f"{name}.{i}"] = answer
     np.savez(HERE / "predictions.npz", **answers)
