@@ -118,7 +118,7 @@ def ramp(steps: int) -> optax.GradientTransformation:
 def fixed_rules(case: Case, num_data: float) -> dict[str, tuple[Rule, float]]:
     """What moves q alone, each with the rate of Adam that it needs."""
     guarded = natgrad.guarded_ngd(min(1.0, ROWS / num_data))
-    table = {"guarded": (gp.fixed_hyperparameters(guarded, num_data), 0.0)}
+    table = {"guarded": (gp.alternating(guarded, optax.set_to_zero(), num_data), 0.0)}
     for steps in case.ramps:
         table[f"paper {steps}"] = (on_posterior(ramp(steps), num_data), 0.0)
     of_q = on_posterior(adam(), num_data)

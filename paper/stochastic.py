@@ -82,9 +82,9 @@ def rule_of(spec: Run, total: int) -> Rule:
             return in_turn(
                 lambda model, batch: -gp.elbo(model, batch, total), optimizer
             )
-        return gp.fixed_hyperparameters(optimizer, total)
+        return gp.alternating(optimizer, optax.set_to_zero(), total)
     if not spec.is_joint:
-        return gp.fixed_hyperparameters(natural, total)
+        return gp.alternating(natural, optax.set_to_zero(), total)
     return gp.alternating(natural, optax.adam(spec.rate or 0.0), total)
 
 

@@ -7,6 +7,7 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import scipy.stats
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -16,7 +17,6 @@ from natgrad import gp, mirror_descent
 from natgrad.data._batch import Batch
 from natgrad.data._batches import padded as padded_to_size
 from natgrad.gp import exact, kernels, likelihoods, means
-from natgrad.gp._fit import fixed_hyperparameters
 from natgrad.train._loop import CONVERGED
 
 
@@ -104,7 +104,9 @@ def test_q_is_where_one_natural_step_of_size_one_ends_and_has_the_evidence():
         gp.elbo(model, batch), exact.log_marginal_likelihood(of, batch), rtol=1e-6
     )
     prior = gp.SparseGP(of.kernel, of.likelihood, batch.x, mean=of.mean)
-    rule = fixed_hyperparameters(mirror_descent(1.0), float(batch.weight.sum()))
+    rule = gp.alternating(
+        mirror_descent(1.0), optax.set_to_zero(), float(batch.weight.sum())
+    )
     stepped = gp.fit(
         prior, batch, batch_size=60, rule=rule, steps=1, progress=False
     ).params

@@ -141,7 +141,7 @@ def test_outputs_that_do_not_mix_are_separate_fits():
 
 
 def still():
-    return gp.fixed_hyperparameters(natgrad.mirror_descent(0.5), ROWS)
+    return gp.alternating(natgrad.mirror_descent(0.5), optax.set_to_zero(), ROWS)
 
 
 def test_an_output_that_is_nan_is_a_row_left_out_of_it():

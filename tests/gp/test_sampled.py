@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from natgrad import gp, mirror_descent
@@ -16,7 +17,6 @@ from natgrad.gp import (
     means,
 )
 from natgrad.gp._few_rows import LEAST
-from natgrad.gp._fit import fixed_hyperparameters
 
 
 def hyperparameters(noise=0.05):
@@ -62,7 +62,9 @@ def test_blocks_of_any_size_end_where_one_natural_step_of_size_one_does(
     z = batch.x[:20]
     model = solved(of, z, batch)
     prior = gp.SparseGP(of.kernel, of.likelihood, z, mean=of.mean)
-    rule = fixed_hyperparameters(mirror_descent(1.0), float(batch.weight.sum()))
+    rule = gp.alternating(
+        mirror_descent(1.0), optax.set_to_zero(), float(batch.weight.sum())
+    )
     options = {"batch_size": 150, "rule": rule, "steps": 1, "progress": False}
     stepped = gp.fit(prior, batch, **options).params
     at = jnp.asarray(table(9, seed=1).x)

@@ -17,7 +17,7 @@ from natgrad.gp._export import (
     to_stablehlo as to_stablehlo,
 )
 from natgrad.gp._files import load as load, save as save
-from natgrad.gp._fit import fit as fit, fixed_hyperparameters as fixed_hyperparameters
+from natgrad.gp._fit import fit as fit
 from natgrad.gp._online import Online as Online, online as online
 from natgrad.gp._pathwise import draw_paths as draw_paths
 from natgrad.gp._prediction import Predictor as Predictor, predictor as predictor
@@ -45,7 +45,6 @@ __all__ = [
     "draw_paths",
     "choose_num_inducing",
     "alternating",
-    "fixed_hyperparameters",
     "dual_elbo",
     "to_sites",
     "with_sites",

@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax import lax
 from jaxtyping import Array
 
@@ -152,21 +151,6 @@ def default_rule(num_data: int | float | None, fraction: float | None) -> Rule:
     rule = alternating(guarded_ngd(fraction), default_hyperparameters(), num_data)
     rule = rule._replace(is_annealed=True, sized=None)
     return rule if fraction == 1 else averaged(rule)
-
-
-def fixed_hyperparameters(
-    natural: optax.GradientTransformation, num_data: int | float | None = None
-) -> Rule:
-    """A rule for `fit` that moves q alone, with `natural`.
-
-    `num_data` is the number of rows: `fit` sets it; in your own loop, pass it.
-
-    >>> rule = gp.fixed_hyperparameters(natgrad.ngd(1.0))
-    >>> fitted = gp.fit(model, (x, y), rule=rule, steps=2, progress=False)
-    >>> bool(fitted.params.likelihood.variance == model.likelihood.variance)
-    True
-    """
-    return alternating(natural, optax.set_to_zero(), num_data)
 
 
 def check_batches(model: SparseGP, batches: Batches) -> None:

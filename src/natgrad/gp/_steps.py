@@ -34,6 +34,7 @@ def alternating(
 ) -> Rule:
     """A rule for `fit`: `natural` moves q, then `ordinary` the rest, on one batch.
 
+    With `optax.set_to_zero()` for `ordinary`, the hyperparameters stay as they are.
     The paper alternates too, but starts with `ordinary`. The loss is the negative ELBO
     of `num_data` rows: `fit` sets it; in your own loop, pass it. natgrad projects the
     batch once for both halves and for all trials of a guarded step. In the second half
