@@ -248,8 +248,8 @@ def ordinal(ax: Axes, rng: np.random.Generator) -> None:
     x = rng.uniform(0, 8, (180, 1))
     noisy = 1.2 * curve(x) + 0.3 * rng.standard_normal(len(x))
     y = np.digitize(noisy, [-0.9, -0.2, 0.4, 1.1])
-    edges = likelihoods.LearnedEdges([-1.0, -0.3, 0.3, 1.0])
-    predictor = fit(x, y, likelihoods.Ordinal(edges, 0.5), kernels.RBF())
+    likelihood = likelihoods.Ordinal([-1.0, -0.3, 0.3, 1.0], 0.5, learn_edges=True)
+    predictor = fit(x, y, likelihood, kernels.RBF())
     at = grid(x, 400)
     shares = predictor.probabilities(at)
     for k in range(shares.shape[1]):

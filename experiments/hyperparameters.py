@@ -108,7 +108,7 @@ def model_of(problem: Problem, data: Data, seed: int) -> gp.SparseGP:
         "Bernoulli": lambda: gp.likelihoods.Bernoulli(),
         "beta": lambda: gp.likelihoods.Beta(1.0),
         "ordinal": lambda: gp.likelihoods.Ordinal(
-            gp.likelihoods.LearnedEdges(np.arange(data.y.max()) - data.y.max() / 2)
+            np.arange(data.y.max()) - data.y.max() / 2, learn_edges=True
         ),
         "negative binomial": lambda: gp.likelihoods.NegativeBinomial(1.0),
     }

@@ -56,7 +56,7 @@ LIKELIHOODS = {
     ),
     "Ordinal": Case(likelihoods.Ordinal(EDGES, 0.7), [0, 2, 3], is_log_concave=True),
     "Ordinal(learned)": Case(
-        likelihoods.Ordinal(likelihoods.LearnedEdges(EDGES), 0.7),
+        likelihoods.Ordinal(EDGES, 0.7, learn_edges=True),
         [0, 2, 3],
         is_log_concave=True,
     ),

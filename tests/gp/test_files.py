@@ -29,6 +29,7 @@ from natgrad.gp import (
     means,
 )
 from natgrad.gp._files import load, read_metadata, save, save_with_metadata
+from natgrad.gp.likelihoods._discrete import AbstractEdges
 from natgrad.linalg import Full, Log, Sqrt
 from tests import test_container
 from tests.gp.kernels import CASES
@@ -140,7 +141,7 @@ def test_every_class_is_in_the_list_or_cannot_be_saved():
     bases = (
         kernels.AbstractKernel,
         likelihoods.AbstractLikelihood,
-        likelihoods.AbstractEdges,
+        AbstractEdges,
         means.AbstractMean,
         gaussian.AbstractGaussian,
         linalg.AbstractPositiveDefinite,

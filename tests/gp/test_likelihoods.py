@@ -21,14 +21,12 @@ from jax.scipy.special import logsumexp
 from natgrad._quadrature import gauss_hermite, spread
 from natgrad.errors import InputError
 from natgrad.gp.likelihoods import (
-    AbstractNumerical,
     AbstractQuadrature,
     Bernoulli,
     Beta,
     FromDistribution,
     Gamma,
     Gaussian,
-    LearnedEdges,
     NegativeBinomial,
     Ordinal,
     Poisson,
@@ -36,6 +34,8 @@ from natgrad.gp.likelihoods import (
     Softmax,
     StudentT,
 )
+from natgrad.gp.likelihoods._base import AbstractNumerical
+from natgrad.gp.likelihoods._discrete import LearnedEdges
 from natgrad.gp.likelihoods._multiclass import win_probability
 from tests.gp.likelihoods import (
     EDGES,

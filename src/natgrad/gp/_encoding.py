@@ -24,7 +24,9 @@ from natgrad.errors import IncompatibleFileError, InputError
 from natgrad.families import gaussian
 from natgrad.gp import kernels, likelihoods, means
 from natgrad.gp._sparse import SparseGP
+from natgrad.gp.kernels._base import Product, Sum
 from natgrad.gp.likelihoods._base import is_column
+from natgrad.gp.likelihoods._discrete import FixedEdges, LearnedEdges
 
 
 MAX_PARTS = 1024
@@ -56,7 +58,13 @@ OWN: dict[str, type[eqx.Module]] = {
     for name, kind in vars(module).items()
     if _is_saved(kind)
 }
-OWN["SparseGP"] = SparseGP
+OWN |= {
+    "SparseGP": SparseGP,
+    "kernels.Sum": Sum,
+    "kernels.Product": Product,
+    "likelihoods.FixedEdges": FixedEdges,
+    "likelihoods.LearnedEdges": LearnedEdges,
+}
 _NAMES = {kind: name for name, kind in OWN.items()}
 
 # Numbers that set how much is computed, and that no constructor bounds.

@@ -27,11 +27,9 @@ from natgrad.gp.kernels import (
     Linear,
     OnInputs,
     Periodic,
-    Product,
     Separate,
-    Sum,
 )
-from natgrad.gp.kernels._base import FORMULA, definer, is_built_in
+from natgrad.gp.kernels._base import FORMULA, Product, Sum, definer, is_built_in
 
 
 Rows = Float[Array, "N D"]

@@ -23,6 +23,7 @@ from natgrad.errors import (
     InputError,
 )
 from natgrad.gp._files import load_with_metadata, save_with_metadata
+from natgrad.gp.kernels._base import Sum
 from natgrad.sklearn import _fields as fields
 from natgrad.sklearn._columns import uncensored
 from natgrad.sklearn._kernels import rescaled
@@ -236,7 +237,7 @@ def _check_names(kind: str, params: dict[str, Any], model: gp.SparseGP) -> None:
     kernels: dict[str, tuple[type, ...]] = {
         name: (getattr(gp.kernels, kind),) for name, kind in registry.KERNELS.items()
     }
-    kernels["auto"] = (gp.kernels.Matern52, gp.kernels.Sum)
+    kernels["auto"] = (gp.kernels.Matern52, Sum)
     for name, known in (("likelihood", LIKELIHOODS[kind]), ("kernel", kernels)):
         given, parts = params.get(name), _parts(uncensored(getattr(model, name)))
         if given is None:

@@ -9,6 +9,7 @@ import numpy as np
 from natgrad._registry import KERNELS, MANY
 from natgrad.gp import kernels
 from natgrad.gp.inducing import ROWS_EACH
+from natgrad.gp.kernels._base import Product, Sum
 from natgrad.sklearn._kernel_translation import as_kernel
 from natgrad.sklearn._targets import is_constant
 from natgrad.sklearn._units import widened
@@ -59,7 +60,7 @@ def lengthscales(kernel: Any) -> np.ndarray | None:
     In a sum, 1/ℓ² is the mean of those of the parts, by variance: how fast the whole
     function may change. None if the kernel has no lengthscales.
     """
-    if not isinstance(kernel, kernels.Sum):
+    if not isinstance(kernel, Sum):
         # That of a periodic kernel is a part of the period.
         is_none = isinstance(kernel, kernels.Periodic)
         found = None if is_none else getattr(kernel, "lengthscale", None)
@@ -77,7 +78,7 @@ def lengthscales(kernel: Any) -> np.ndarray | None:
 
 def summands(kernel: Any) -> list[Any]:
     """The parts of a sum of kernels, or the kernel itself."""
-    if not isinstance(kernel, kernels.Sum):
+    if not isinstance(kernel, Sum):
         return [kernel]
     return summands(kernel.first) + summands(kernel.second)
 
@@ -97,7 +98,7 @@ def rescaled(kernel: Any, scale: np.ndarray, is_inverse: bool = False) -> Any:
     """
     if isinstance(kernel, kernels.Constant):
         return kernel
-    if isinstance(kernel, kernels.Sum | kernels.Product):
+    if isinstance(kernel, Sum | Product):
         first, second = (
             rescaled(part, scale, is_inverse) for part in (kernel.first, kernel.second)
         )

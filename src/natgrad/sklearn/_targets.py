@@ -219,8 +219,7 @@ def ordinal(labels: np.ndarray, weight: np.ndarray, classes: int) -> Targets:
     # The prior variance is 2 at first, and the noise adds a half.
     edges = math.sqrt(2.5) * ndtri(np.clip(below, 1e-3, 1 - 1e-3))
     edges += 1e-3 * np.arange(len(edges))  # apart, where a class has no row
-    learned = likelihoods.LearnedEdges(edges)
-    return Targets(likelihoods.Ordinal(learned, math.sqrt(0.5)))
+    return Targets(likelihoods.Ordinal(edges, math.sqrt(0.5), learn_edges=True))
 
 
 def weights(x: np.ndarray, sample_weight: Any, column: Any) -> np.ndarray:

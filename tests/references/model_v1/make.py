@@ -56,7 +56,7 @@ def models() -> dict[str, SparseGP]:
         "ordinal_float32": SparseGP(
             kernels.RationalQuadratic(np.float32(0.8), np.float32(1.5), np.float32(2)),
             likelihoods.Ordinal(
-                likelihoods.LearnedEdges(single([-1, 0.2, 0.9])), np.float32(0.7)
+                single([-1, 0.2, 0.9]), np.float32(0.7), learn_edges=True
             ),
             single(z),
             Moments(single(mean[0]), Sqrt(single(root[0]))),

@@ -5,9 +5,7 @@ from natgrad.gp.kernels._base import (
     AbstractStationary as AbstractStationary,
     Constant as Constant,
     OnInputs as OnInputs,
-    Product as Product,
     Separate as Separate,
-    Sum as Sum,
 )
 from natgrad.gp.kernels._function import FromFunction as FromFunction
 from natgrad.gp.kernels._products import Linear as Linear, Polynomial as Polynomial
@@ -32,8 +30,6 @@ __all__ = [
     "Polynomial",
     "Constant",
     "OnInputs",
-    "Sum",
-    "Product",
     "Separate",
     "FromFunction",
     "AbstractKernel",

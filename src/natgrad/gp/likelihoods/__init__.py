@@ -3,7 +3,6 @@
 from natgrad.gp.likelihoods._base import (
     AbstractLikelihood as AbstractLikelihood,
     AbstractMonteCarlo as AbstractMonteCarlo,
-    AbstractNumerical as AbstractNumerical,
     AbstractQuadrature as AbstractQuadrature,
     column as column,
 )
@@ -16,10 +15,7 @@ from natgrad.gp.likelihoods._continuous import (
     StudentT as StudentT,
 )
 from natgrad.gp.likelihoods._discrete import (
-    AbstractEdges as AbstractEdges,
     Bernoulli as Bernoulli,
-    FixedEdges as FixedEdges,
-    LearnedEdges as LearnedEdges,
     NegativeBinomial as NegativeBinomial,
     Ordinal as Ordinal,
     Poisson as Poisson,
@@ -50,8 +46,6 @@ __all__ = [
     "Softmax",
     "RobustMax",
     "Ordinal",
-    "LearnedEdges",
-    "FixedEdges",
     "Poisson",
     "NegativeBinomial",
     "ZeroInflatedPoisson",
@@ -67,6 +61,4 @@ __all__ = [
     "AbstractLikelihood",
     "AbstractQuadrature",
     "AbstractMonteCarlo",
-    "AbstractNumerical",
-    "AbstractEdges",
 ]

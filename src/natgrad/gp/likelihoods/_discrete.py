@@ -79,11 +79,7 @@ class AbstractEdges(eqx.Module):
 
 
 class FixedEdges(AbstractEdges):
-    """Edges that stay fixed.
-
-    >>> print(gp.likelihoods.FixedEdges([-1.0, 1.0]).values())
-    [-1.  1.]
-    """
+    """Edges that stay fixed."""
 
     edges: tuple[float, ...] = eqx.field(static=True)
 
@@ -95,11 +91,7 @@ class FixedEdges(AbstractEdges):
 
 
 class LearnedEdges(AbstractEdges):
-    """Edges that are parameters: the first of them, and the logarithms of the gaps.
-
-    >>> print(gp.likelihoods.LearnedEdges([-1.0, 1.0]).values())
-    [-1.  1.]
-    """
+    """Edges that are parameters: the first of them, and the logarithms of the gaps."""
 
     first: Scalar
     log_gaps: Float[Array, " G"]
@@ -130,20 +122,32 @@ def _increasing(edges: Any) -> np.ndarray:
 class Ordinal(AbstractQuadrature):
     """y is the class k between whose edges f + σ ε lies, with ε ~ N(0, 1).
 
-    There is one class more than edges: the first and the last class are open.
+    There is one class more than edges: the first and the last class are open. The edges
+    stay fixed unless `learn_edges` is true: they then start where you put them.
 
     >>> likelihood = gp.likelihoods.Ordinal([-1.0, 1.0])
     >>> print(likelihood.probabilities(jnp.array(0.5), jnp.array(0.1)).round(2))
     [0.08 0.61 0.32]
+    >>> learned = gp.likelihoods.Ordinal([-1.0, 1.0], learn_edges=True)
+    >>> len(jax.tree.leaves(likelihood)), len(jax.tree.leaves(learned))
+    (1, 3)
     """
 
     support = "count"
     edges: AbstractEdges
     log_scale: Scalar
 
-    def __init__(self, edges: Any, scale: Any = 1.0, *, nodes: int = 20):
-        is_made = isinstance(edges, AbstractEdges)
-        self.edges = edges if is_made else FixedEdges(edges)
+    def __init__(
+        self,
+        edges: Any,
+        scale: Any = 1.0,
+        *,
+        learn_edges: bool = False,
+        nodes: int = 20,
+    ):
+        is_made = isinstance(edges, AbstractEdges)  # by a file
+        kind = LearnedEdges if learn_edges else FixedEdges
+        self.edges = edges if is_made else kind(edges)
         self.log_scale = as_logs("scale", scale)
         self.nodes = nodes
 
