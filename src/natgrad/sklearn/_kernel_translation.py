@@ -32,9 +32,9 @@ def as_kernel(kernel: Any) -> AbstractKernel:
     if isinstance(kernel, sk.Kernel):
         return from_sklearn(kernel)
     raise InputError(
-        f"kernel is {kernel!r}; it should be a kernel of natgrad.gp.kernels or of "
-        "scikit-learn. natgrad.gp.kernels.FromFunction makes a kernel of any function "
-        "of two rows"
+        f"kernel is a {type(kernel).__name__}; it should be a kernel of "
+        "natgrad.gp.kernels or of scikit-learn. natgrad.gp.kernels.FromFunction makes "
+        "a kernel of any function of two rows"
     )
 
 

@@ -190,8 +190,9 @@ def require_kernel(kernel: object) -> AbstractKernel:
     if isinstance(kernel, AbstractKernel):
         return kernel
     raise InputError(
-        f"kernel is {kernel!r}; it should be one of natgrad.gp.kernels, where "
-        "FromFunction makes a kernel of any function of two rows"
+        f"kernel is a {type(kernel).__name__}; it should be one of "
+        "natgrad.gp.kernels, where FromFunction makes a kernel of any function of two "
+        "rows"
     )
 
 
