@@ -36,9 +36,10 @@ def compiled(number: int, kind: str):
     from natgrad import gp
     from natgrad.data import Batch
     from natgrad.gp._fit import default_rule
-    from natgrad.train._compiled import _advance, first_state
+    from natgrad.train._compiled import _on_all_devices, first_state
     from natgrad.train._constants import NONE
-    from natgrad.train._mesh import Devices, meshed
+    from natgrad.train._devices import OneDevice
+    from natgrad.train._mesh import meshed
     from natgrad.train._rules import in_turn
 
     jax.config.update("jax_enable_x64", True)
@@ -55,11 +56,12 @@ def compiled(number: int, kind: str):
         "guarded": default_rule(1e6, 0.01),
     }
     rule = rules[kind]
-    devices = meshed(jax.devices()[:number]) if number > 1 else Devices()
-    state = devices.spread(first_state(rule, model, False)._replace(best=None))
+    devices = meshed(jax.devices()[:number]) if number > 1 else OneDevice()
+    state = devices.spread(first_state(rule, False, model)._replace(best=None))
     batches = devices.place(Batch(x[None], y[None]))
     rest = (1, 100.0, 0.0, 1e6, 0)
-    return _advance.lower(rule, devices, NONE, state, batches, *rest).compile()
+    step = jax.jit(_on_all_devices, static_argnums=(0, 1, 2))
+    return step.lower(rule, devices, NONE, state, batches, *rest).compile()
 
 
 def counted(program) -> list[tuple[str, int]]:
