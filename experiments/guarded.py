@@ -5,11 +5,9 @@
     python experiments/guarded.py boston     # one of them again
     python experiments/guarded.py --only 'guarded.*'   # some rules again, a pattern
     python experiments/guarded.py --quick    # the two synthetic sets, 50 steps
-    python experiments/guarded.py --joint    # hyperparameters too: guarded_joint.csv
     python experiments/guarded.py --table    # the tables, also of guarded_tables.md
 
-Hyperparameters are fixed in the first two: lengthscale √D, variance 2, M = 100, batches
-of 256. A gap is how far the evidence bound of all the data is below its optimum, in
+Hyperparameters are fixed: lengthscale √D, variance 2, M = 100, batches of 256. A gap is how far the evidence bound of all the data is below its optimum, in
 nats per datum. The optimum is from full-batch guarded steps. A run has failed if q is
 not finite, not inside its family, or more than 1 nat per datum off at the end.
 """
@@ -59,7 +57,6 @@ PROBLEMS = (
     Problem("energy", "Gaussian", 0.1, 1, is_full_batch=True),
     Problem("naval", "Gaussian", 0.1, 1),
 )
-JOINT = (Problem("boston", "Student-t", 1, 2), Problem("concrete", "Student-t", 1, 2))
 SYNTHETIC = {"outliers": small_gp.outliers, "three classes": small_gp.three_classes}
 
 
@@ -87,18 +84,6 @@ def stress_methods(batch_fraction: float) -> dict[str, Method]:
     """One more, where it is known to fail."""
     constant = (natgrad.ngd(0.1), small_gp.prior_in_theta)
     return {**methods(batch_fraction), "constant 0.1": constant}
-
-
-def joint_methods() -> dict[str, Method]:
-    in_theta, in_moments = small_gp.prior_in_theta, small_gp.prior
-    adam = optax.adam(0.01)
-    ramp = lambda steps: natgrad.ngd(natgrad.log_linear(1e-4, 0.1, steps))
-    return {
-        "guarded": (natgrad.split(natgrad.guarded_ngd(), adam), in_moments),
-        "paper, to 0.1 in 5": (natgrad.split(ramp(5), adam), in_theta),
-        "paper, to 0.1 in 40": (natgrad.split(ramp(40), adam), in_theta),
-        "Adam 0.01": (adam, in_moments),
-    }
 
 
 def matching(compared: dict[str, Method], only: str) -> dict[str, Method]:
@@ -221,51 +206,6 @@ def fixed(problem: Problem, checks: tuple[int, ...], only: str) -> Table:
     return table
 
 
-def joint(problem: Problem, checks: tuple[int, ...], only: str) -> Table:
-    """Some methods on all splits of one set, hyperparameters trained by Adam 0.01."""
-    likelihood = small_gp.LIKELIHOODS[problem.likelihood]
-    num_data = len(load(problem, 0).y)
-
-    def loss(params: Any, data: Any) -> Any:
-        lengthscale = jnp.exp(params["log_lengthscale"])
-        variance = jnp.exp(params["log_variance"])
-        x, y = data
-        rows = small_gp.rows_of(x, y, params["inducing"], lengthscale, variance)
-        scale = jnp.exp(params["log_scale"])
-        return small_gp.loss(params["q"], rows, likelihood, scale, num_data)
-
-    whole = jax.jit(loss)
-    compared = matching(joint_methods(), only)
-    runs = {name: make_run(tx, loss) for name, (tx, _) in compared.items()}
-    table = []
-    for seed in range(problem.splits):
-        x, y, inducing = map(jnp.asarray, load(problem, seed))
-        batches = small_gp.minibatches(num_data, ROWS, checks[-1], seed)
-        for name, (_, start) in compared.items():
-            params = {
-                "q": start(1, INDUCING),
-                "inducing": inducing,
-                "log_lengthscale": jnp.log(jnp.asarray(float(x.shape[1]))) / 2,
-                "log_variance": jnp.log(jnp.asarray(VARIANCE)),
-                "log_scale": jnp.log(jnp.asarray(float(problem.scale))),
-            }
-            row: dict[str, Any] = {
-                "set": problem.name,
-                "likelihood": problem.likelihood,
-                "N": num_data,
-                "split": seed,
-                "method": name,
-            }
-            counts = {}
-            for step, at, state in runs[name](params, (x, y), batches, checks):
-                counts = diagnosis(state, step)
-                row[f"elbo_{step}"] = f"{-float(whole(at, (x, y))) / num_data:.4f}"
-            row |= counts
-            table.append(row)
-            print(*row.values(), flush=True)
-    return table
-
-
 # Tables
 
 
@@ -285,7 +225,7 @@ def write(table: Table, path: Path) -> None:
         writer.writerows(table)
 
 
-def markdown(table: Table, measure: str, checks: tuple[int, ...]) -> str:
+def markdown(table: Table, checks: tuple[int, ...]) -> str:
     """Medians over splits; those of a run that failed count as infinite."""
     head = ["set", "rule", "failed", *map(str, checks)]
     head += ["tests/step", "halvings", "refused"]
@@ -297,14 +237,12 @@ def markdown(table: Table, measure: str, checks: tuple[int, ...]) -> str:
     for (name, method), rows in groups.items():
         title = f"{name} / {rows[0]['likelihood']} ({len(rows)})"
         cells = ["" if name == last_name else title, method]
-        cells.append(str(sum(int(row.get("failed", 0)) for row in rows)))
+        cells.append(str(sum(int(row["failed"]) for row in rows)))
         for check in checks:
-            values = [float(row[f"{measure}_{check}"]) for row in rows]
-            sign = 1 if measure == "gap" else -1
-            values = sign * np.where(np.isfinite(values), values, sign * np.inf)
+            values = [float(row[f"gap_{check}"]) for row in rows]
+            values = np.where(np.isfinite(values), values, np.inf)
             # The worse of two middles, which is defined where some are infinite.
-            median = sign * sorted(values)[len(values) // 2]
-            cells.append(f"{median:.1e}" if measure == "gap" else f"{median:.4f}")
+            cells.append(f"{sorted(values)[len(values) // 2]:.1e}")
         for field in ("tests_per_step", "halvings", "refused"):
             counts = [float(row[field]) for row in rows if row.get(field, "") != ""]
             cells.append(f"{np.median(counts):.3g}" if counts else "")
@@ -355,15 +293,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("sets", nargs="*", help="all, if none is named")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--joint", action="store_true")
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--only", default=".*", help="names of rules, a pattern")
     options = parser.parse_args()
-    name, measure, checks, problems, run = "guarded", "gap", CHECKS, PROBLEMS, fixed
+    name, checks, problems = "guarded", CHECKS, PROBLEMS
     if options.quick:
         name, checks, problems = "guarded_quick", (10, 50), PROBLEMS[:2]
-    elif options.joint:
-        name, measure, problems, run = "guarded_joint", "elbo", JOINT, joint
     names = options.sets or [problem.name for problem in problems]
     path = RESULTS / f"{name}.csv"
     tables = {row["set"]: [] for row in read(path)}
@@ -373,18 +308,17 @@ def main() -> None:
         if problem.name in names and not options.table:
             before, now = (
                 tables.get(problem.name, []),
-                run(problem, checks, options.only),
+                fixed(problem, checks, options.only),
             )
             tables[problem.name] = merged(before, now)
             write([row for table in tables.values() for row in table], path)
     order = [problem.name for problem in problems if problem.name in tables]
     table = [row for name in order for row in tables[name]]
     write(table, path)
-    text = markdown(table, measure, checks)
+    text = markdown(table, checks)
     path.with_suffix(".md").write_text(text)
     if not options.quick:
-        publish("joint" if options.joint else "guarded", text)
-    if name == "guarded":
+        publish("guarded", text)
         publish("fraction", fractions(table))
     print(text)
 
