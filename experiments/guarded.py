@@ -7,9 +7,10 @@
     python experiments/guarded.py --quick    # the two synthetic sets, 50 steps
     python experiments/guarded.py --table    # the tables, also of guarded_tables.md
 
-Hyperparameters are fixed: lengthscale √D, variance 2, M = 100, batches of 256. A gap is how far the evidence bound of all the data is below its optimum, in
-nats per datum. The optimum is from full-batch guarded steps. A run has failed if q is
-not finite, not inside its family, or more than 1 nat per datum off at the end.
+Hyperparameters are fixed: lengthscale √D, variance 2, M = 100, batches of 256. A gap is
+how far the evidence bound of all the data is below its optimum, in nats per datum. The
+optimum is from full-batch guarded steps. A run has failed if q is not finite, not
+inside its family, or more than 1 nat per datum off at the end.
 """
 
 import argparse
