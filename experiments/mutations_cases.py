@@ -270,22 +270,11 @@ MUTATIONS = (
         "weight",
     ),
     Mutation(
-        "datasets/_fetch.py",
-        """            get(draft)
-            _, x, y = read(draft)
-            check(known, where, x, y, unverified)
-        except FAILURES as error:
-            why = _reason(where, error)
-            raise InputError(f"{why}; {by_hand(known, file)}") from error
-        draft.replace(file)
-""",
-        """            get(draft)
-            draft.replace(file)
-            _, x, y = read(file)
-            check(known, where, x, y, unverified)
-        except FAILURES as error:
-            why = _reason(where, error)
-            raise InputError(f"{why}; {by_hand(known, file)}") from error
+        "datasets/_files.py",
+        "            verified(known, draft, known.source)\n",
+        """            draft.replace(file)
+            verified(known, file, known.source)
+            file.replace(draft)
 """,
         "a download that is not the data set stays in its place",
         "test_fetch.py",

@@ -1,5 +1,6 @@
 """Sorted tables in pieces that come one after another, against all rows at once.
 
+    export NATGRAD_DATA=folder-of-parquet-files
     python experiments/streams.py [TABLE ...] [--seeds N] [--methods METHOD ...]
 
 Each table is sorted by its first input, and a tenth of its rows, 500 of banana, are
@@ -13,14 +14,16 @@ seconds. results/streams.md has the means over the seeds.
 
 import argparse
 import csv
+import os
 import time
 import warnings
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import streams_rival
 
-from natgrad import datasets, gp
+from natgrad import gp
 from natgrad.errors import InputWarning
 from natgrad.sklearn import GPClassifier, GPRegressor
 from natgrad.sklearn._double import in_double
@@ -46,11 +49,9 @@ KEPT = 1000
 
 def rows_of(name: str, seed: int) -> tuple:
     """Rows to learn from, sorted by the first input, and rows to score."""
-    if name == "adult":
-        x = datasets.frame(name).drop(columns="part")
-        y = x.pop("target")
-    else:
-        x, y = datasets.load(name, as_frame=True)
+    x = pd.read_parquet(Path(os.environ["NATGRAD_DATA"]) / f"{name}.parquet")
+    y = x.pop("target")
+    x = x.drop(columns="part") if name == "adult" else x.astype(float)
     shuffled = np.random.default_rng(seed).permutation(len(y))
     held_out = 500 if name == "banana" else len(y) // 10
     test, train = shuffled[:held_out], shuffled[held_out:]

@@ -48,8 +48,7 @@ def reproduce(name: str, folder: Path, is_quick: bool = False) -> list[Path]:
 
 def check_data(figures: Iterable[str], folder: Path, is_quick: bool = False) -> None:
     """Raises if a missing run needs a data set that is not on this machine."""
-    from natgrad import datasets
-    from natgrad.datasets._files import absent as fetch_message
+    from paper import tables
 
     needed: dict[str, None] = {}
     for name in figures:
@@ -58,12 +57,11 @@ def check_data(figures: Iterable[str], folder: Path, is_quick: bool = False) -> 
         needed |= dict.fromkeys(
             config["data"] for config in missing if "data" in config
         )
-    absent = [name for name in needed if not datasets.path(name).is_file()]
+    absent = [name for name in needed if not tables.path(name).is_file()]
     if absent:
         first, *others = absent
         also = f"; also missing: {', '.join(others)}" if others else ""
-        message = fetch_message(datasets.describe(first), datasets.path(first))
-        raise InputError(message + also)
+        raise InputError(tables.absent(first) + also)
 
 
 def check_packages() -> None:

@@ -7,16 +7,17 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from natgrad import datasets, gp
+from natgrad import gp
 from natgrad.data import Batch
-from natgrad.datasets import (
+from natgrad.gp import kernels, likelihoods
+from natgrad.gp.inducing import k_means
+from paper.tables import (
     Split,
+    load,
     split,
     with_scaled_inputs,
     with_scaled_targets,
 )
-from natgrad.gp import kernels, likelihoods
-from natgrad.gp.inducing import k_means
 
 
 INDUCING = 100
@@ -54,7 +55,7 @@ def problem(
     set the first rows may do, so many to learn from and so many to test on. The runs
     of a figure that share a problem follow each other, and it is kept for them.
     """
-    x, y = datasets.load(name)
+    x, y = load(name)
     rows = split(name, np.asarray(x, float), np.asarray(y, float), number)
     rows = Split(*(part[:limit] for part in rows))
     rows = _with_targets(rows, likelihood)

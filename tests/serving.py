@@ -114,14 +114,14 @@ def on_openml(
 
 def on_uci(server: Server, name: str, text: str) -> str:
     """Has a server have a text where UCI has a data set, and says the address."""
-    download = KNOWN[name].download
-    assert download is not None
+    known = KNOWN[name]
+    assert known.url is not None
     page = text.encode()
-    if download.member:
+    if known.member:
         archive = io.BytesIO()
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
             packed.writestr("Readme.txt", "What this is.")
-            packed.writestr(download.member, page)
+            packed.writestr(known.member, page)
         page = archive.getvalue()
-    server.pages[download.address.removeprefix("https://archive.ics.uci.edu")] = page
-    return download.address
+    server.pages[known.url.removeprefix("https://archive.ics.uci.edu")] = page
+    return known.url

@@ -8,20 +8,22 @@ the kidneys of 731 patients, which a check-up finds between two dates
 """
 
 import argparse
+import os
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 
-from natgrad import datasets
 from natgrad.sklearn import GPRegressor
 
 
+DATA = Path(os.environ["NATGRAD_DATA"])  # tables of the package lifelines
 SOILS = ("alluvial fan", "basin trough")
 
 
 def main(out: Path) -> None:
-    zinc = datasets.frame("left_censored_zinc")
+    zinc = pd.read_parquet(DATA / "left_censored_zinc.parquet")
     log = np.log(zinc["T"].to_numpy())
     is_seen = zinc["E"].to_numpy() == 1
     soil = (zinc["group"] == "basin_trough").to_numpy(float)
@@ -33,7 +35,7 @@ def main(out: Path) -> None:
         right, wrong = (np.exp(each.predict([[kind]])[0]) for each in (model, as_seen))
         print(f"zinc, {name}: median {right:.1f}, as values {wrong:.1f}")
 
-    harm = datasets.frame("interval_diabetes")
+    harm = pd.read_parquet(DATA / "interval_diabetes.parquet")
     gender = (harm["gender"] == "male").to_numpy(float)
     left, right = (harm[side].to_numpy(float) for side in ("left", "right"))
     X = np.column_stack([gender, left, right])

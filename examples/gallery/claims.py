@@ -7,22 +7,23 @@ claims of ships have an exposure too, their months of service.
 """
 
 import argparse
+import os
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from natgrad import datasets
 from natgrad.sklearn import GPRegressor
 
 
+DATA = Path(os.environ["NATGRAD_DATA"])  # tables of R's MASS
 ENGINES = {"<1l": 0.5, "1-1.5l": 1.25, "1.5-2l": 1.75, ">2l": 2.5}
 AGES = {"<25": 21, "25-29": 27, "30-35": 32.5, ">35": 50}
 
 
 def main(out: Path) -> None:
-    table = datasets.frame("insurance")
+    table = pd.read_parquet(DATA / "insurance.parquet")
     table["engine"] = table["Group"].map(ENGINES)
     table["age"] = table["Age"].map(AGES)
     X = table[["District", "engine", "age", "Holders"]]
@@ -32,7 +33,7 @@ def main(out: Path) -> None:
     for name, length in zip(X.columns, model.lengthscales_, strict=False):
         print(f"drivers: a lengthscale of {length:.1f} for {name}")
 
-    ships = datasets.frame("ships")
+    ships = pd.read_parquet(DATA / "ships.parquet")
     ships = ships[ships["service"] > 0].dropna()
     inputs = ships.drop(columns="accident")
     for name in ("poisson", "negative-binomial"):

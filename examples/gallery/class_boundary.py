@@ -18,21 +18,23 @@ from natgrad.sklearn import GPClassifier
 
 def main(out: Path) -> None:
     x, y = datasets.load("banana")
-    rows = datasets.split("banana", x, y)
+    order = np.random.default_rng(0).permutation(len(y))
+    test, train = np.split(order, [len(y) // 10])
+    x, y, x_test, y_test = x[train], y[train], x[test], y[test]
     model = GPClassifier(n_inducing=50, max_iter=600, verbose=False)
-    model.fit(rows.x, rows.y)
-    line = LogisticRegression().fit(rows.x, rows.y)
+    model.fit(x, y)
+    line = LogisticRegression().fit(x, y)
 
-    shares = model.predict_proba(rows.x_test)
-    is_wrong = model.predict(rows.x_test) != rows.y_test
+    shares = model.predict_proba(x_test)
+    is_wrong = model.predict(x_test) != y_test
     is_sure = shares.max(1) > 0.9
-    error, straight = is_wrong.mean(), np.mean(line.predict(rows.x_test) != rows.y_test)
+    error, straight = is_wrong.mean(), np.mean(line.predict(x_test) != y_test)
     print(f"error of the Gaussian process: {error:.3f}")
     print(f"error of a straight line: {straight:.3f}")
     print(f"error where it is at least 90 % sure: {is_wrong[is_sure].mean():.3f}")
 
     figure, ax = plt.subplots(figsize=(6.4, 4.6))
-    plot.boundary(model, rows.x_test, rows.y_test, ax=ax)
+    plot.boundary(model, x_test, y_test, ax=ax)
     ax.set(xlabel="first input", ylabel="second input")
     figure.suptitle(
         f"Test error {100 * error:.0f} %, compared with {100 * straight:.0f} % "

@@ -7,15 +7,17 @@ held-out people.
 """
 
 import argparse
+import os
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 
-from natgrad import datasets
 from natgrad.sklearn import GPRegressor
 
 
+DATA = Path(os.environ["NATGRAD_DATA"])  # DoctorContacts of R's Ecdat
 INPUTS = ["lc", "lpi", "fmde", "physlim", "ndisease", "linc", "lfam", "age"]
 NAMES = {
     "poisson": "#D55E00",
@@ -27,7 +29,7 @@ TOLERANCE = 0.03
 
 
 def main(out: Path) -> None:
-    table = datasets.frame("doctor_visits")
+    table = pd.read_parquet(DATA / "doctor_visits.parquet")
     some = np.random.default_rng(0).permutation(len(table))[:5000]
     X, visits = table[INPUTS].to_numpy()[some], table["mdu"].to_numpy()[some]
     train, test = slice(0, 4000), slice(4000, 5000)

@@ -27,7 +27,7 @@ def main(out: Path) -> None:
     jax.config.update("jax_enable_x64", True)
     with tempfile.TemporaryDirectory() as folder:
         dataset = Path(folder) / "data"
-        shuffle(datasets.path("flights_nyc2013"), dataset, rows_per_group=5000)
+        shuffle(datasets.fetch("flights_nyc2013"), dataset, rows_per_group=5000)
         found = scan(dataset, "target", INPUTS)
         rows = Parquet(
             dataset,

@@ -26,7 +26,9 @@ def main(out: Path) -> None:
     table = table[table["hum"] > 0]
     x = table[["hr", "mnth"]].to_numpy()
     y = table["hum"].to_numpy().clip(0.005, 0.995)
-    rows = datasets.split("bike", x, y)
+    order = np.random.default_rng(0).permutation(len(y))
+    test, train = np.split(order, [len(y) // 10])
+    x, y, x_test, y_test = x[train], y[train], x[test], y[test]
 
     hours = np.linspace(0, 23, 60)
     at = np.stack([hours, np.full(60, 9.0)], 1)
@@ -34,19 +36,17 @@ def main(out: Path) -> None:
     beyond = {}
     for name, colour in (("beta", "#0072B2"), ("gaussian", "#D55E00")):
         model = GPRegressor(name, n_inducing=30, max_iter=300, verbose=False)
-        model.fit(rows.x, rows.y)
-        score = model.log_density(rows.x_test, rows.y_test).mean()
-        beyond[name] = np.mean(model.predict(rows.x_test[::10], quantiles=[0.95]) > 1)
+        model.fit(x, y)
+        score = model.log_density(x_test, y_test).mean()
+        beyond[name] = np.mean(model.predict(x_test[::10], quantiles=[0.95]) > 1)
         print(f"{name}: {score:.3f} nats per held-out hour")
         print(f"{name}: {beyond[name]:.3f} of its 90 % intervals end above 100 %")
         low, middle, high = 100 * model.predict(at, quantiles=LEVELS).T
         ax.fill_between(hours, low, high, color=colour, alpha=0.2, lw=0)
         ax.plot(hours, middle, color=colour, label=f"{name}: median and 90 % band")
-    own = rows.x[:, 1] == 9
+    own = x[:, 1] == 9
     jitter = np.random.default_rng(0).uniform(-0.3, 0.3, own.sum())
-    ax.scatter(
-        rows.x[own, 0] + jitter, 100 * rows.y[own], s=6, color="0.2", alpha=0.4, lw=0
-    )
+    ax.scatter(x[own, 0] + jitter, 100 * y[own], s=6, color="0.2", alpha=0.4, lw=0)
     ax.axhline(100, color="0.3", lw=0.9, ls="--")
     ax.set(xlabel="hour of a day in September", ylabel="relative humidity, %")
     ax.set(xticks=range(0, 24, 3), xlim=(-0.5, 23.5))

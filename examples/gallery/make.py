@@ -57,8 +57,8 @@ Each page of the gallery answers one question about real data, with a picture, t
 numbers and the whole script. You can copy a script and change it to fit your own
 data. You need `pip install "natgrad[cli]" pandas`. The data sets come with natgrad or
 scikit-learn, or you download one with `natgrad datasets NAME --fetch`. The script
-`examples/scale/flights.py` makes the flights. `natgrad.datasets.tables()` names the
-packages that have the tables of targets of several numbers.
+`examples/scale/flights.py` makes the flights. Scripts with tables of several numbers
+name the package that has each; save it as Parquet in the folder `NATGRAD_DATA`.
 """
 TOLERANCE = 0.02
 LARGE = 75_000  # bytes, above which a picture gets fewer colours

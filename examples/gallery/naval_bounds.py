@@ -12,6 +12,7 @@ from pathlib import Path
 
 import jax
 import matplotlib.pyplot as plt
+import numpy as np
 import optax
 
 import natgrad
@@ -26,11 +27,16 @@ TOLERANCE = 0.05  # 1,000 steps on noisy batches
 def main(out: Path) -> None:
     jax.config.update("jax_enable_x64", True)
     x, y = datasets.load("naval")
-    rows = datasets.with_scaled_targets(
-        datasets.with_scaled_inputs(datasets.split("naval", x, y))
-    )
-    data, total = (rows.x, rows.y), len(rows.y)
-    model = gp.initialize(rows.x, gp.likelihoods.Gaussian(0.1), num_inducing=50)
+    order = np.random.default_rng(0).permutation(len(y))
+    test, train = np.split(order, [len(y) // 10])
+    x, y, x_test, y_test = x[train], y[train], x[test], y[test]
+    constant = x.min(0) == x.max(0)
+    mean, scale = x.mean(0), np.where(constant, 1, x.std(0))
+    mean[constant] = x[0, constant]
+    x, x_test = (x - mean) / scale, (x_test - mean) / scale
+    y, y_test = (y - y.mean()) / y.std(), (y_test - y.mean()) / y.std()
+    data, total = (x, y), len(y)
+    model = gp.initialize(x, gp.likelihoods.Gaussian(0.1), num_inducing=50)
     loss = lambda model, batch: -gp.elbo(model, batch, total)
     adam = optax.adam(optax.cosine_decay_schedule(0.03, STEPS))  # falls to 0
     natural = natgrad.guarded_ngd(ROWS / total)
@@ -46,7 +52,7 @@ def main(out: Path) -> None:
             model, data, rule=rule, batch_size=ROWS, steps=STEPS, progress=False
         )
         steps, elbos = history.column("step"), history.column("objective")
-        score = gp.predictor(fitted).log_density(rows.x_test, rows.y_test).mean()
+        score = gp.predictor(fitted).log_density(x_test, y_test).mean()
         ends[name] = score
         print(f"{name}: ELBO {elbos[-1]:.2f} nats per row, held-out {score:.2f}")
         ax.plot(steps, elbos, color=colour)

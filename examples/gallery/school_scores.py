@@ -8,21 +8,22 @@ narrow. The second table has cattle that fell ill, of each herd, in four periods
 """
 
 import argparse
+import os
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from natgrad import datasets
 from natgrad.sklearn import GPRegressor
 
 
+DATA = Path(os.environ["NATGRAD_DATA"])  # of statsmodels and R's lme4
 INPUTS = ["LOWINC", "PERMINTE", "AVYRSEXP", "PTRATIO"]
 
 
 def main(out: Path) -> None:
-    table = datasets.frame("star98")
+    table = pd.read_parquet(DATA / "star98.parquet")
     X = table[INPUTS].assign(pupils=table["NABOVE"] + table["NBELOW"])
     above = table["NABOVE"]
     held = np.arange(len(X)) % 5 == 0
@@ -35,7 +36,7 @@ def main(out: Path) -> None:
     inside = np.mean((low <= above[held]) & (above[held] <= high))
     print(f"schools: {inside:.2f} of held-out districts in their 90 % interval")
 
-    cattle = datasets.frame("cbpp")
+    cattle = pd.read_parquet(DATA / "cbpp.parquet")
     herds = GPRegressor("binomial", columns={"trials": "size"}, verbose=False)
     herds.fit(cattle[["herd", "period", "size"]], cattle["incidence"])
     for period in (1, 2, 3, 4):

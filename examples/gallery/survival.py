@@ -8,20 +8,22 @@ patients.
 """
 
 import argparse
+import os
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 
-from natgrad import datasets
 from natgrad.sklearn import GPRegressor
 
 
+DATA = Path(os.environ["NATGRAD_DATA"])  # of R's TH.data, speff2trial
 YEAR = 365.25
 
 
 def main(out: Path) -> None:
-    table = datasets.frame("gbsg2")
+    table = pd.read_parquet(DATA / "gbsg2.parquet")
     X = table[["age", "tsize", "pnodes", "progrec", "cens"]].astype(float)
     X["hormone"] = (table["horTh"] == "yes").astype(float)
     years = table["time"] / YEAR
@@ -35,7 +37,9 @@ def main(out: Path) -> None:
     score = model.log_density(X[held], years[held]).mean()
     print(f"breast cancer, with event: {score:.3f} nats per held-out woman")
 
-    trial = datasets.frame("actg175").drop(columns=["Unnamed: 0", "pidnum"])
+    trial = pd.read_parquet(DATA / "actg175.parquet").drop(
+        columns=["Unnamed: 0", "pidnum"]
+    )
     inputs = trial[["age", "wtkg", "karnof", "cd40", "cd80", "treat", "cens"]]
     days = GPRegressor("weibull", columns={"event": "cens"}, n_inducing=30, **options)
     days.fit(inputs.astype(float), trial["days"] / YEAR)

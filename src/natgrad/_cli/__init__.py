@@ -310,17 +310,13 @@ def info(model: str, is_json: bool) -> None:
 @cli.command()
 @click.argument("name", required=False)
 @click.option("--fetch", is_flag=True, help="Download it if it is missing.")
-@click.option(
-    "--unverified", is_flag=True, help="Accept a missing or different checksum."
-)
 @json_option
 @with_debug
-def datasets(name: str | None, fetch: bool, unverified: bool, is_json: bool) -> None:
+def datasets(name: str | None, fetch: bool, is_json: bool) -> None:
     """List, locate or download known data sets.
 
     natgrad stores them in the folder NATGRAD_DATA, by default a cache folder. It
-    downloads them from UCI, OpenML or Keras, or from NATGRAD_MIRROR, the address of
-    a folder.
+    downloads them from UCI, OpenML or Keras.
     """
     if fetch and name is None:
         raise click.UsageError("NAME is missing: which data set should natgrad fetch?")
@@ -328,7 +324,7 @@ def datasets(name: str | None, fetch: bool, unverified: bool, is_json: bool) -> 
     from natgrad._cli import data
 
     if fetch and name is not None:
-        data.fetch(name, unverified)
+        data.fetch(name)
     data.show(name, is_json)
 
 

@@ -15,9 +15,9 @@ import numpy as np
 import optax
 
 import natgrad
-from natgrad import datasets
 from natgrad._cli.common import table
 from natgrad._runtime.programs import jit
+from natgrad.datasets import _files as files
 from natgrad.families.gaussian import Moments
 from natgrad.linalg import Sqrt
 
@@ -36,7 +36,7 @@ EXTRAS = {
 
 VARIABLES = (
     *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "XLA_FLAGS", "JAX_PLATFORMS"),
-    *("JAX_ENABLE_X64", "JAX_COMPILATION_CACHE_DIR", "NATGRAD_DATA", "NATGRAD_MIRROR"),
+    *("JAX_ENABLE_X64", "JAX_COMPILATION_CACHE_DIR", "NATGRAD_DATA"),
 )
 TOLERANCE = 1e-10
 
@@ -58,7 +58,7 @@ def examine(folder: Path) -> dict[str, Any]:
         },
         "float64_by_default": bool(jax.config.read("jax_enable_x64")),
         "disk_free_bytes": free,
-        "data_folder": str(datasets.folder()),
+        "data_folder": str(files.folder()),
         "self_test": self_test(),
     }
 

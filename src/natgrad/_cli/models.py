@@ -1,12 +1,12 @@
 """A trained model, tables as it reads them, and its predictions as columns."""
 
+import hashlib
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from natgrad import datasets
 from natgrad._cli.folder import MODEL, is_resumable
 from natgrad._container import shown
 from natgrad._printable import naming
@@ -14,6 +14,7 @@ from natgrad._registry import CLASSES
 from natgrad.data import _tables as tables
 from natgrad.data._prepare import as_labels
 from natgrad.data._schema import EncodedRows, Schema
+from natgrad.datasets import _files as files
 from natgrad.errors import CorruptFileError, InputError
 from natgrad.gp._files import read_metadata
 from natgrad.sklearn._columns import taken
@@ -133,13 +134,18 @@ def _check_opened(model: Opened) -> None:
 def located(data: str) -> str:
     """The file of data that is meant, which may be that of a known data set."""
     # A folder of that name is that of a model, most likely.
-    if Path(data).is_file() or data not in datasets.names():
+    if Path(data).is_file() or data not in files.names():
         return data
-    if data == "motorcycle":
-        return str(datasets.path("motorcycle"))
-    if not datasets.path(data).is_file():
-        raise InputError(datasets.absent(datasets.describe(data), datasets.path(data)))
-    return str(datasets.path(data))
+    file = files.path(data)
+    if not file.is_file():
+        raise InputError(files.absent(files.describe(data)))
+    return str(file)
+
+
+def digest(file: Path) -> str:
+    """The SHA-256 of a file."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def absolute(data: str) -> str:

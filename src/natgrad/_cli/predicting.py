@@ -13,6 +13,7 @@ import numpy as np
 from natgrad._cli.common import print_result, say
 from natgrad._cli.models import (
     Opened,
+    digest,
     located,
     open_model,
     predicted,
@@ -25,7 +26,6 @@ from natgrad.data import _tables as tables
 from natgrad.data._dataset import ParquetDataset, is_dataset, require_in
 from natgrad.data._schema import EncodedRows
 from natgrad.data._tables import counted
-from natgrad.datasets._files import digest
 from natgrad.distributed import place
 from natgrad.errors import CheckpointError, InputError
 from natgrad.train._progress import Rows

@@ -1,24 +1,36 @@
-"""Files of data sets: their folder, how they are read and verified."""
+"""Files of data sets: where they are, how they are read, verified and downloaded."""
 
 import difflib
 import hashlib
+import http.client
+import io
 import os
+import socket
 import sys
+import tempfile
+import urllib.error
+import urllib.request
+import warnings
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from natgrad._printable import naming
 from natgrad._runtime.cache_folder import cache_folder
-from natgrad._warnings import warn
 from natgrad.data import _tables as tables
 from natgrad.data._columns import numbers
 from natgrad.datasets._registry import KNOWN, Dataset
-from natgrad.datasets._splits import OFFICIAL
-from natgrad.errors import InputError, InputWarning
+from natgrad.errors import InputError
 
 
-PARTS = ("train", "test")
+TIMEOUT = 30.0
+"""After this many seconds of silence, a connection has failed."""
+
+CONNECTION = (OSError, http.client.HTTPException)
+CONTENTS = (ValueError, LookupError, zipfile.BadZipFile, zlib.error)
 
 
 def names() -> list[str]:
@@ -27,18 +39,85 @@ def names() -> list[str]:
     >>> "motorcycle" in natgrad.datasets.names()
     True
     """
-    return sorted(["motorcycle", *KNOWN])
+    return sorted(KNOWN)
+
+
+def load(name: str, as_frame: bool = False) -> tuple[Any, Any]:
+    """Loads the inputs and targets of a data set; `fetch` downloads it.
+
+    You get arrays, or a pandas DataFrame and Series with `as_frame`. The target is the
+    last column of the file, which is in the folder that NATGRAD_DATA names, by default
+    a cache folder. `load` refuses a file whose numbers do not match the checksum.
+
+    "motorcycle" comes with natgrad: 133 measurements of a crash-test dummy's head
+    acceleration (g) in the milliseconds after impact. Its noise is small at first, and
+    then large.
+
+    Raises:
+        InputError: If the name is unknown, the file is missing or its checksum differs.
+
+    >>> X, y = natgrad.datasets.load("motorcycle")
+    >>> X.shape, y.shape
+    ((133, 1), (133,))
+    """
+    known, file = describe(name), path(name)
+    if not file.is_file():
+        raise InputError(absent(known))
+    columns, x, y = verified(known, file, str(file))
+    if not as_frame:
+        return x, y
+    import pandas
+
+    *inputs, target = columns
+    frame = pandas.DataFrame(x, columns=pandas.Index(inputs))
+    return frame, pandas.Series(y, name=target)
+
+
+def fetch(name: str) -> Path:
+    """Downloads a data set to where `load` reads it, and returns its path.
+
+    A file that exists stays as it is. Otherwise natgrad makes the table from a download
+    of an archive or of OpenML. The file appears only if its numbers match the checksum.
+
+    Raises:
+        InputError: If the download or the check fails.
+
+    >>> path = natgrad.datasets.fetch("yacht")  # doctest: +SKIP
+    >>> X, y = natgrad.datasets.load("yacht")  # doctest: +SKIP
+    """
+    known, file = describe(name), path(name)
+    if file.is_file():
+        return file
+    if known.source is None:
+        raise InputError(absent(known))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{name}.", dir=file.parent) as beside:
+        draft = Path(beside) / file.name
+        try:
+            if known.url is not None:
+                _from_url(known, known.url, draft)
+            else:
+                _from_openml(known, draft)
+            verified(known, draft, known.source)
+        except InputError as error:
+            raise InputError(f"{error}; {_by_hand(known)}") from error
+        except CONNECTION as error:
+            if isinstance(error, urllib.error.HTTPError):
+                error.close()  # it is the connection, too
+            why = f"could not be fetched: {getattr(error, 'reason', error)}"
+            raise InputError(f"{known.source} {why}; {_by_hand(known)}") from error
+        except CONTENTS as error:
+            why = f"has unexpected contents: {error}"
+            raise InputError(f"{known.source} {why}; {_by_hand(known)}") from error
+        draft.replace(file)
+    return file
+
+
+# Where data sets are
 
 
 def describe(name: str) -> Dataset:
-    """The description of a data set; `motorcycle` has none.
-
-    Raises:
-        InputError: If the name is unknown; the message suggests the nearest.
-
-    >>> natgrad.datasets.describe("yacht").rows
-    308
-    """
+    """The description of a data set; an error suggests the nearest name."""
     if name not in KNOWN:
         close = difflib.get_close_matches(name, names(), 1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
@@ -49,111 +128,100 @@ def describe(name: str) -> Dataset:
 
 
 def folder() -> Path:
-    """The folder of data sets: NATGRAD_DATA, or by default a cache folder.
-
-    >>> natgrad.datasets.folder() == natgrad.datasets.path("yacht").parent
-    True
-    """
-    return place(sys.platform, Path.home())
-
-
-def place(platform: str, home: Path) -> Path:
-    """The folder of data sets on a platform, by its conventions."""
-    if given := os.environ.get("NATGRAD_DATA"):
-        return Path(given)
-    return cache_folder(platform, home)
-
-
-def motorcycle_path() -> Path:
-    """The path of the file that comes with natgrad."""
-    return Path(__file__).parent / "motorcycle.csv"
+    """The folder of data sets: NATGRAD_DATA, or by default a cache folder."""
+    given = os.environ.get("NATGRAD_DATA")
+    return Path(given) if given else cache_folder(sys.platform, Path.home())
 
 
 def path(name: str) -> Path:
-    """The path of a data set's file, whether or not it exists.
-
-    Raises:
-        InputError: If the name is unknown.
-
-    >>> natgrad.datasets.path("motorcycle").name
-    'motorcycle.csv'
-    """
-    if name == "motorcycle":
-        return motorcycle_path()
-    return folder() / describe(name).file_name
+    """The path of a data set's file, whether or not it exists."""
+    known = describe(name)
+    is_included = name == "motorcycle"
+    return (Path(__file__).parent if is_included else folder()) / known.file_name
 
 
-def absent(known: Dataset, file: Path) -> str:
+def absent(known: Dataset) -> str:
     """The message for a data set that is missing."""
-    can_fetch = known.is_fetchable or os.environ.get("NATGRAD_MIRROR")
-    command = f"run natgrad datasets {known.name} --fetch, or " if can_fetch else ""
+    command = f"run natgrad datasets {known.name} --fetch, or " if known.source else ""
     return (
-        f"the data set {known.name!r} is not in {file.parent}; {command}"
-        f"{by_hand(known, file)}"
+        f"the data set {known.name!r} is not in {folder()}; {command}{_by_hand(known)}"
     )
 
 
-def by_hand(known: Dataset, file: Path) -> str:
+def _by_hand(known: Dataset) -> str:
     """How to get a data set without natgrad."""
-    places = known.sources or [known.note.removeprefix("from ").split(";")[0]]
-    form = "Parquet with the target as its last column"
-    if file.suffix == ".npz":
-        form = known.note
+    form = "" if known.file else " (Parquet with the target as its last column)"
     return (
-        f"get it from {' or '.join(places)}, and save it as {file} ({form}), or set "
-        "NATGRAD_DATA to the folder that has it"
+        f"get it from {known.source or known.note.split(';')[0]}, and save it as "
+        f"{path(known.name)}{form}, or set NATGRAD_DATA to the folder that has it"
     )
+
+
+# Reading and checking
+
+
+def verified(
+    known: Dataset, file: Path, source: str
+) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """What `read` returns, if it has the shape and the checksum of a data set."""
+    columns, x, y = read(file)
+    if x.shape != (known.rows, known.inputs):
+        raise InputError(
+            f"{source} has {len(x):,} rows of {x.shape[1]} inputs; {known.name} has "
+            f"{known.rows:,} of {known.inputs}, and its target is the last column"
+        )
+    found = content(x, y, known.is_ordered)
+    if found != known.sha256:
+        raise InputError(
+            f"{source}: checksum mismatch: its numbers have the SHA-256 {found}, and "
+            f"those of {known.name} have {known.sha256}; use another copy, or read the "
+            "file by its path"
+        )
+    return columns, x, y
 
 
 def read(file: Path) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """The names of the inputs, the inputs, and the targets."""
+    """The names of the columns, the target last, the inputs, and the targets."""
     if file.suffix == ".npz":
         return _read_npz(file)
+    if file.suffix == ".csv":  # motorcycle, which is read without pyarrow
+        lines = file.read_text("utf-8").splitlines()
+        header, *rows = [line for line in lines if not line.startswith("#")]
+        table = np.array([row.split(",") for row in rows], dtype=float)
+        return header.split(","), table[:, :-1], table[:, -1]
     table = tables.read(file)
-    *inputs, target = table.column_names
-    # One column after the other: a large table is in memory twice, not three times.
-    x = np.empty((len(table), len(inputs)))
-    try:
-        for column, name in enumerate(inputs):
-            x[:, column] = _whole(table, name)
-        y = _whole(table, target)
-    except InputError as error:
-        raise InputError(f"{file}: {error}") from None
-    return inputs, x, y.astype(table[target].type.to_pandas_dtype(), copy=False)
-
-
-def _whole(table: Any, name: str) -> np.ndarray:
-    values = numbers(table[name], name)
-    if np.isnan(values).any():
-        raise InputError(f"column {name!r} has unexpected nulls")
-    return values
+    with naming(file):
+        columns = {name: numbers(table[name], name) for name in table.column_names}
+        for name, values in columns.items():
+            if np.isnan(values).any():
+                raise InputError(f"column {name!r} has unexpected nulls")
+    *inputs, y = columns.values()
+    y = y.astype(table[-1].type.to_pandas_dtype(), copy=False)
+    return list(columns), np.column_stack(inputs), y
 
 
 def _read_npz(file: Path) -> tuple[list[str], np.ndarray, np.ndarray]:
     """The digits, training rows first, in the bytes they are stored in."""
+    names = [f"{kind}_{part}" for kind in "xy" for part in ("train", "test")]
     try:
         with np.load(file, allow_pickle=False) as stored:
-            parts = [stored[f"{kind}_{part}"] for kind in "xy" for part in PARTS]
+            parts = [stored[name] for name in names]
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{file} cannot be read: {error}") from error
     images, labels = np.concatenate(parts[:2]), np.concatenate(parts[2:])
     x = images.reshape(len(images), -1)
-    return [f"pixel_{place}" for place in range(x.shape[1])], x, labels
-
-
-def digest(file: Path) -> str:
-    """The SHA-256 of a file."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    return [*(f"pixel_{place}" for place in range(x.shape[1])), "target"], x, labels
 
 
 def content(x: np.ndarray, y: np.ndarray, is_ordered: bool = False) -> str:
     """The SHA-256 of the numbers in a table, whatever file they are in.
 
-    It is the same for any order of the rows, unless they are `is_ordered`.
+    It is the same for any order of the rows and any type of numbers, unless the rows
+    are `is_ordered`.
     """
-    order = np.arange(len(y)) if is_ordered else np.lexsort([*x.T, y])
-    found = hashlib.sha256()
+    if is_ordered:
+        return hashlib.sha256(x.tobytes() + y.tobytes()).hexdigest()
+    order, found = np.lexsort([*x.T, y]), hashlib.sha256()
     for rows in np.array_split(order, len(y) // 4096 + 1):
         block = np.column_stack([x[rows], y[rows]]).astype("<f8")
         # Adding zero makes negative zeros positive.
@@ -161,37 +229,71 @@ def content(x: np.ndarray, y: np.ndarray, is_ordered: bool = False) -> str:
     return found.hexdigest()
 
 
-def check(
-    known: Dataset, where: str, x: np.ndarray, y: np.ndarray, unverified: bool = False
-) -> None:
-    """Raises unless a table is the known one.
+# Downloads
 
-    Its shape, the range of its targets and the checksum of its numbers should match. If
-    there is no checksum, or the user accepts `unverified` numbers, it warns instead.
-    """
-    if x.shape != (known.rows, known.inputs):
-        raise InputError(
-            f"{where} has {len(x):,} rows of {x.shape[1]} inputs; {known.name} has "
-            f"{known.rows:,} of {known.inputs}, and its target is the last column"
-        )
-    low, high = float(np.min(y)), float(np.max(y))
-    if not np.allclose([low, high], [known.low, known.high], rtol=1e-3, atol=0):
-        raise InputError(
-            f"the last column of {where} is from {low:g} to {high:g}; the target of "
-            f"{known.name}, {known.target}, is from {known.low:g} to {known.high:g}"
-        )
-    found = content(x, y, known.name in OFFICIAL)
-    if found == known.content:
+
+def _from_url(known: Dataset, url: str, file: Path) -> None:
+    """The table in a file of text, or the file itself if no columns are named."""
+    request = urllib.request.Request(url, headers={"User-Agent": "natgrad"})
+    with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
+        data = answer.read()
+    if not known.columns:
+        file.write_bytes(data)
         return
-    if known.content is not None and not unverified:
-        raise InputError(
-            f"{where}: checksum mismatch: its numbers have the SHA-256 {found}, and "
-            f"those of {known.name} have {known.content}; to use them nevertheless, "
-            "pass unverified=True (--unverified on the command line), or pass the file "
-            "by its path"
-        )
-    warn(
-        f"{where} is unverified: its shape and the range of its targets are those of "
-        f"{known.name}, and its numbers may not be",
-        InputWarning,
-    )
+    if known.member:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            data = archive.read(known.member)
+    lines = data.decode().splitlines()
+    names = [f"x{place}" for place in range(max(known.columns) + 1)]
+    if known.has_header:
+        names = lines.pop(0).split(known.separator)
+    table = np.loadtxt(lines, delimiter=known.separator, usecols=known.columns, ndmin=2)
+    inputs = [names[place] for place in known.columns[:-1]]
+    _write(known, file, inputs, table[:, :-1], table[:, -1])
+
+
+def _from_openml(known: Dataset, file: Path) -> None:
+    """The table that OpenML has, through scikit-learn."""
+    from sklearn.datasets import fetch_openml
+
+    timeout = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(TIMEOUT)  # scikit-learn sets none
+    try:
+        with warnings.catch_warnings():
+            # It warns of retries, and of what is checked here.
+            warnings.simplefilter("ignore")
+            # This parser needs no pandas, and rounds correctly.
+            found: Any = fetch_openml(
+                data_id=known.openml,
+                data_home=str(file.parent),
+                as_frame=False,
+                parser="liac-arff",
+            )
+    except CONNECTION:
+        raise
+    except Exception as error:  # the parser has errors of its own
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+    finally:
+        socket.setdefaulttimeout(timeout)
+    inputs, x, y = list(found.feature_names), found.data, found.target
+    if np.isnan(x).any():
+        raise ValueError("unexpected nulls")
+    for place, column in enumerate(inputs):
+        if column in found.categories:
+            values = np.array(found.categories[column], dtype=float)
+            x[:, place] = values[x[:, place].astype(int)]
+    if y is None:  # no column is marked as the target
+        inputs, x, y = inputs[:-1], x[:, :-1], x[:, -1]
+    _write(known, file, inputs, x, y if y.ndim == 1 else y[:, 0])
+
+
+def _write(
+    known: Dataset, file: Path, inputs: list[str], x: np.ndarray, y: np.ndarray
+) -> None:
+    """Writes a table, the target last; two labels become 0 and 1."""
+    if known.likelihood == "bernoulli":
+        y = np.unique(y, return_inverse=True)[1].astype(np.int64)
+    else:
+        y = y.astype(float)
+    columns = {name: np.ascontiguousarray(x[:, i]) for i, name in enumerate(inputs)}
+    tables.write(file, columns | {"target": y})
