@@ -9,6 +9,7 @@ claims of ships have an exposure too, their months of service.
 import argparse
 import os
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -23,7 +24,7 @@ AGES = {"<25": 21, "25-29": 27, "30-35": 32.5, ">35": 50}
 
 
 def main(out: Path) -> None:
-    table = pd.read_parquet(DATA / "insurance.parquet")
+    table: Any = pd.read_parquet(DATA / "insurance.parquet")
     table["engine"] = table["Group"].map(ENGINES)
     table["age"] = table["Age"].map(AGES)
     X = table[["District", "engine", "age", "Holders"]]

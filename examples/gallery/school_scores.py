@@ -10,6 +10,7 @@ narrow. The second table has cattle that fell ill, of each herd, in four periods
 import argparse
 import os
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -23,7 +24,7 @@ INPUTS = ["LOWINC", "PERMINTE", "AVYRSEXP", "PTRATIO"]
 
 
 def main(out: Path) -> None:
-    table = pd.read_parquet(DATA / "star98.parquet")
+    table: Any = pd.read_parquet(DATA / "star98.parquet")
     X = table[INPUTS].assign(pupils=table["NABOVE"] + table["NBELOW"])
     above = table["NABOVE"]
     held = np.arange(len(X)) % 5 == 0

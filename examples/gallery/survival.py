@@ -10,6 +10,7 @@ patients.
 import argparse
 import os
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -23,7 +24,7 @@ YEAR = 365.25
 
 
 def main(out: Path) -> None:
-    table = pd.read_parquet(DATA / "gbsg2.parquet")
+    table: Any = pd.read_parquet(DATA / "gbsg2.parquet")
     X = table[["age", "tsize", "pnodes", "progrec", "cens"]].astype(float)
     X["hormone"] = (table["horTh"] == "yes").astype(float)
     years = table["time"] / YEAR
@@ -37,7 +38,7 @@ def main(out: Path) -> None:
     score = model.log_density(X[held], years[held]).mean()
     print(f"breast cancer, with event: {score:.3f} nats per held-out woman")
 
-    trial = pd.read_parquet(DATA / "actg175.parquet").drop(
+    trial: Any = pd.read_parquet(DATA / "actg175.parquet").drop(
         columns=["Unnamed: 0", "pidnum"]
     )
     inputs = trial[["age", "wtkg", "karnof", "cd40", "cd80", "treat", "cens"]]
