@@ -190,7 +190,7 @@ def gp_fit(folder: Path) -> Job:
         from natgrad import gp
 
         data = read(folder)
-        from rivals import Scaled  # imports NumPy, and so comes after natgrad
+        from answers import Scaled  # imports NumPy, and so comes after natgrad
 
         rows = Scaled(data, "real")
         model = gp.initialize(rows.x, gp.likelihoods.StudentT(scale=0.3))

@@ -1,5 +1,7 @@
 """A logistic regression of a million rows and 200 coefficients, on minibatches.
 
+    python benchmarks/numpyro_minibatch.py
+
 How long until the ELBO is within 0.1 nats per 1,000 rows of the best known: natgrad
 with nothing set, and Adam at its best of four learning rates. The ELBO is that of all
 rows, from a few draws, and is not part of the time.
@@ -86,3 +88,8 @@ def main():
         guide = autoguide.AutoMultivariateNormal(model)
         svi = SVI(model, guide, optax.adam(rate), Trace_ELBO())
         follow("AutoMultivariateNormal", rate, svi, args, elbo, 20)
+
+
+if __name__ == "__main__":
+    jax.config.update("jax_enable_x64", True)
+    main()

@@ -3,7 +3,6 @@
     python benchmarks/numpyro_models.py natgrad adam nuts   # results/numpyro_*.csv
     python benchmarks/numpyro_models.py reference           # for the best known ELBO
     python benchmarks/numpyro_models.py estimators          # where a slope comes from
-    python benchmarks/numpyro_models.py minibatch           # a million rows
     python benchmarks/numpyro_models.py table               # fills the page
 
 natgrad runs with nothing set. Adam runs at five learning rates and with a one-cycle
@@ -253,11 +252,6 @@ def main() -> None:
     parser.add_argument("--models", default=",".join(MODELS))
     given = parser.parse_args()
     for task in given.tasks:
-        if task == "minibatch":
-            import numpyro_minibatch
-
-            numpyro_minibatch.main()
-            continue
         if task == "table":
             import numpyro_tables
 

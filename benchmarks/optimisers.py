@@ -387,7 +387,7 @@ def of_gaussian(mean: np.ndarray, var: np.ndarray, y: np.ndarray) -> float:
 
 def rows_of(name: str) -> dict[str, Any]:
     """A split of a set, scaled, and where all models start."""
-    from rivals import Scaled
+    from answers import Scaled
     from sparse_rivals import k_means
 
     data = tables.load(name, SPLIT)

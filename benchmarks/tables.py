@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import environments
 import numpy as np
-from rivals import CLASSES
+from answers import CLASSES
 
 
 RESULTS = Path(__file__).parent / "results" / "tables.csv"
