@@ -96,7 +96,7 @@ def test_the_machine_is_examined(used):
     assert found["extras"]["parquet"] == arrow.__version__
     assert "self-test passed" in used["doctor"].out
     assert used["datasets"].json["motorcycle"]["rows"] == 133
-    assert "https://archive.ics.uci.edu/dataset/242" in used["dataset"].out
+    assert "https://www.openml.org/d/44960" in used["dataset"].out
 
 
 @pytest.mark.parametrize(
