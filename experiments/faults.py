@@ -87,6 +87,7 @@ def work(dataset: str, out: Path, stuck_at: int) -> None:
     from natgrad.data import Parquet
     from natgrad.families import diagonal
     from natgrad.positive import Log
+    from natgrad.train import stop_on_signals
 
     prior = diagonal.Moments(jnp.zeros(3), Log(jnp.zeros(3)))
     params = {"q": prior, "log_noise": jnp.zeros(())}
@@ -108,17 +109,18 @@ def work(dataset: str, out: Path, stuck_at: int) -> None:
 
     if stuck_at >= 0 and here.process == here.processes - 1:
         rows.__class__ = Stuck
-    fitted = natgrad.fit(
-        loss,
-        params,
-        rows,
-        steps=STEPS,
-        log_every=RECORD,
-        progress=False,
-        checkpoint=out,
-        save_seconds=0.3,
-        resume=True,
-    )
+    with stop_on_signals():
+        fitted = natgrad.fit(
+            loss,
+            params,
+            rows,
+            steps=STEPS,
+            log_every=RECORD,
+            progress=False,
+            checkpoint=out,
+            save_seconds=0.3,
+            resume=True,
+        )
     if here.process == 0:
         leaves = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(fitted.params)]
         (out / "digest").write_text(hashlib.sha256(b"".join(leaves)).hexdigest())

@@ -13,7 +13,7 @@ from natgrad.data import Batch
 from natgrad.errors import InputError
 from natgrad.gp._fit import default_rule
 from natgrad.gp._spacing import spacing
-from natgrad.train._rules import for_rows
+from natgrad.train._rules import for_data
 
 
 N = 60
@@ -50,7 +50,7 @@ def test_a_rule_learns_how_many_rows_there_are_from_fit():
     one, other = (gp.fit(start(), (X, Y), rule=r, **OPTIONS) for r in (free, told))
     assert one.history[-1].objective == other.history[-1].objective
     jax.tree.map(np.testing.assert_array_equal, one.params, other.params)
-    assert free.sized is not None and free.sized(N) is free.sized(N)
+    assert free.sized is not None and free.sized(N, 0.5) is free.sized(N, 0.5)
     # A weight counts rows, and their sum is the number of rows.
     weight = RNG.uniform(0.5, 2.0, N)
     options = OPTIONS | {"batch_size": N}
@@ -62,9 +62,11 @@ def test_a_rule_learns_how_many_rows_there_are_from_fit():
 
 def test_a_rule_is_sized_by_the_loop_and_keeps_its_settings():
     rule = gp.alternating(natgrad.ngd(0.1), optax.adam(0.01))
-    made = for_rows(rule._replace(is_brief=True), 60)
-    assert made.is_brief and made.sized is None and made.step is rule.sized(60).step
-    assert for_rows(rule, None) is rule
+    made = for_data(rule._replace(is_brief=True), 60.0, 0.5)
+    assert (
+        made.is_brief and made.sized is None and made.step is rule.sized(60.0, 0.5).step
+    )
+    assert for_data(rule, None, None) is rule
     # The weights of the estimators' batches add up to those of all rows already.
     assert default_rule(None, 0.5).sized is None
 

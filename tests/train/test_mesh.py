@@ -17,7 +17,7 @@ from natgrad.data import Arrays, Batch, IterableBatches
 from natgrad.errors import InputError
 from natgrad.linalg import Full, Log, Sqrt
 from natgrad.train import _mesh as mesh
-from natgrad.train._mesh import Across
+from natgrad.train._devices import ALONE, AXIS, Across, OneDevice
 
 
 ROOT = Path(__file__).parents[2]
@@ -128,7 +128,7 @@ def test_a_mean_over_parts_is_that_of_the_whole():
         "single": jnp.arange(4, dtype=jnp.float32),
         "double": jax.random.normal(jax.random.key(1), (4, 2), float),
     }
-    means = jax.vmap(Across(4).mean, axis_name=mesh.AXIS)(tree)
+    means = jax.vmap(Across(4).mean, axis_name=AXIS)(tree)
     for mean, leaf in zip(jax.tree.leaves(means), jax.tree.leaves(tree), strict=True):
         assert mean.dtype == leaf.dtype
         expected = np.broadcast_to(np.asarray(leaf).mean(0), leaf.shape)
@@ -137,8 +137,8 @@ def test_a_mean_over_parts_is_that_of_the_whole():
 
 def test_alone_nothing_is_sent_and_nothing_changes():
     tree, batch = {"a": jnp.ones(2)}, Batch(np.ones((2, 1)), np.ones(2))
-    assert mesh.ALONE.mean(tree) is tree
-    assert mesh.ALONE.part(batch)[0] is batch
+    assert ALONE.mean(tree) is tree
+    assert ALONE.part(batch)[0] is batch
 
 
 def test_the_rows_of_a_part_stand_for_those_of_all():
@@ -187,6 +187,6 @@ def test_a_loss_with_a_key_is_taken_at_its_word():
 
 
 def test_one_device_is_no_mesh_and_more_must_be_there():
-    assert mesh.devices_for(256) == mesh.Devices()
+    assert mesh.devices_of(256) == OneDevice()
     with pytest.raises(InputError, match="latent_parts is 2"):
-        mesh.devices_for(256, 2)
+        mesh.devices_of(256, 2)
