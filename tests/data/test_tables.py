@@ -7,15 +7,18 @@ import stat
 
 import numpy as np
 import pyarrow as arrow
+import pyarrow.csv
 import pyarrow.parquet
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from natgrad._config import NULLS
 from natgrad.data import _tables as tables
+from natgrad.data._columns import target_of
 from natgrad.data._encoding import Category, Date, Number
 from natgrad.data._schema import Schema, infer
 from natgrad.data._tables import read, write
+from natgrad.data._texts import understood
 from natgrad.errors import CheckpointError, InputError, InputWarning
 
 
@@ -209,11 +212,17 @@ def test_names_are_no_category():
         infer(names, ["name"])
 
 
+def as_dict(table):
+    """The values of a table of CSV, as Arrow has them."""
+    columns = {name: table[name] for name in table.column_names}
+    return tables.as_arrow(columns).to_pydict()
+
+
 def test_csv_and_parquet_are_the_same_table(tmp_path):
     write(tmp_path / "a.csv", {name: TABLE[name] for name in ("size", "town")})
     write(tmp_path / "a.parquet", {name: TABLE[name] for name in ("size", "town")})
     csv, parquet = read(tmp_path / "a.csv"), read(tmp_path / "a.parquet")
-    assert csv.to_pydict() == parquet.to_pydict()
+    assert as_dict(csv) == parquet.to_pydict()
     assert read(tmp_path / "a.parquet", ["town"]).column_names == ["town"]
     assert read(tmp_path / "a.csv", ["town"]).column_names == ["town"]
 
@@ -226,11 +235,166 @@ def test_csv_is_read_as_people_write_it(tmp_path, separator):
     if separator == ";":  # a mark of byte order, then a name and no comment
         (tmp_path / "t.csv").write_text("\ufeff" + text.partition("\n")[2], "utf-8")
     table = read(tmp_path / "t.csv")
-    assert table.to_pydict() == {
+    assert as_dict(table) == {
         "a": [1, 2, None],
         "b b": ["x", "y\nz", "x"],
         "c": [None, 3.5, 4.0],
     }
+
+
+AGREED = {
+    "numbers": ["1", "-2.5", "1e5", ".5", "5.", "+3"],
+    "whole numbers": ["1", "-2", "9007199254740993"],
+    "more digits than 64 bits": ["99999999999999999999", "1"],
+    "spaces": [" 1", "2 ", "3"],
+    "codes with zeros": ["007", "010", "123"],
+    "a number for a day": ["20240228", "20240301"],
+    "gaps": ["1", "", "NA", "N/A", "null", "NaN", "nan", "#N/A"],
+    "truth": ["true", "False", "TRUE"],
+    "truth and bits": ["True", "0", "1"],
+    "truth with gaps": ["true", "", "false"],
+    "days": ["2024-02-28", "2024-02-29", "1500-01-01"],
+    "days with gaps": ["2024-02-28", "NA"],
+    "moments": ["2024-02-28 12:30", "2024-02-28T12:30:05", "2024-02-28"],
+    "moments of a zone": ["2024-02-28T12:30:00Z", "2024-02-28T12:30:00+02:00"],
+    "fractions of a second": ["2024-02-28 12:30:05.25", "2024-02-28 00:00:00.5"],
+    "times of a day": ["12:30", "23:59:59", "00:00"],
+    "no value": ["", "", "NA"],
+    "texts": ["Rye", "", "Ely", "NA"],
+    "quoted": ['"a,b"', '"two\nlines"', '"say ""so"""', '""'],
+    "quoted numbers": ['"1"', '"2.5"', '""'],
+    "mixed": ["1", "x", "2.5"],
+    "mixed with days": ["2024-02-28", "x"],
+    "several zones and none": ["2024-02-28T12:30", "2024-02-28T12:30Z"],
+    "no such day": ["2024-02-30", "2024-02-28"],
+    "days otherwise": ["28/02/2024", "29/02/2024"],
+    "underscores": ["1_000", "2_000"],
+    "other digits": ["٣", "٤"],
+    "units": ["5%", "$5", "1 000"],
+    "infinity": ["1", "inf", "-Infinity"],
+    "words": ["yes", "no", "None"],
+}
+"""Columns of CSV of which pyarrow's reader makes the same."""
+
+
+def written(tmp_path, texts, separator=","):
+    path = tmp_path / "t.csv"
+    lines = [f"{text}{separator}{row}" for row, text in enumerate(texts)]
+    path.write_text("\n".join([f"a{separator}row", *lines]) + "\n", "utf-8")
+    return path
+
+
+def by_arrow(path):
+    return pyarrow.csv.read_csv(
+        path,
+        convert_options=pyarrow.csv.ConvertOptions(strings_can_be_null=True),
+        parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
+    )
+
+
+def outcome(function, *arguments):
+    """What a function returns, as lists, or what it says is wrong."""
+    try:
+        found = function(*arguments)
+    except InputError as error:
+        return str(error).partition(", such as")[0].replace("type text", "type string")
+    return [np.asarray(part).tolist() for part in found]
+
+
+@pytest.mark.parametrize("texts", AGREED.values(), ids=AGREED)
+def test_columns_of_csv_are_what_arrow_makes_of_them(tmp_path, texts):
+    path = written(tmp_path, texts)
+
+    def as_input(table):
+        schema = infer(table, ["a"], "indicator", ["week"])
+        return repr(schema), schema.encode(table).x
+
+    ours, theirs = read(path), by_arrow(path)
+    assert outcome(as_input, ours) == outcome(as_input, theirs)
+    found = [outcome(target_of, table["a"], "a") for table in (ours, theirs)]
+    assert repr(found[0]) == repr(found[1])  # NaN is NaN here
+
+
+def test_where_arrow_makes_texts_of_numbers_we_make_numbers(tmp_path):
+    for texts in (["1", " NA", "2"], ["1", "  ", "2"]):
+        np.testing.assert_array_equal(
+            read(written(tmp_path, texts))["a"].values, [1, np.nan, 2]
+        )
+    assert read(written(tmp_path, ["true", "fALSE"]))["a"].values.tolist() == [1, 0]
+    texts = [" Rye", "Rye ", '" Rye"', '"Ely, East"']
+    spaced = read(written(tmp_path, texts))["a"].to_pylist()
+    assert spaced == ["Rye", "Rye", "Rye", "Ely, East"]
+    assert read(written(tmp_path, ["0x10", "16"]))["a"].type == "text"
+
+
+def test_a_decimal_comma_is_one_between_semicolons(tmp_path):
+    table = read(written(tmp_path, ["1,5", "-2,25", "", "3"], ";"))
+    np.testing.assert_array_equal(table["a"].values, [1.5, -2.25, np.nan, 3])
+    assert read(written(tmp_path, ["1,5", "2,5"], "\t"))["a"].type == "text"
+    assert read(written(tmp_path, ["1.234,5", "1"], ";"))["a"].type == "text"
+    write(tmp_path / "out.csv", {"a": table["a"]})
+    assert (tmp_path / "out.csv").read_text().split() == ['"a"', "1.5", "-2.25", "3"]
+
+
+def test_a_part_of_a_column_is_taken_for_what_the_column_is(tmp_path):
+    table = read(written(tmp_path, ["1", "2", "x", ""]))
+    part = table.slice(0, 2)
+    assert part["a"].type == "text" and part["a"].to_pylist() == ["1", "2"]
+    kept = table.filter(np.array([False, False, True, True])).select(["a"])
+    assert kept.column_names == ["a"] and kept["a"].to_pylist() == ["x", None]
+    assert len(table.slice(1, 9)) == 3 and len(table.slice(9)) == 0
+
+
+def test_a_category_of_numbers_may_have_gaps_later(tmp_path):
+    schema = infer(read(written(tmp_path, ["1", "2", "x"])), ["a"], "indicator")
+    with pytest.warns(InputWarning, match="has nulls"):
+        x = schema.encode(read(written(tmp_path, ["1.0", "", "2.0"]))).x
+    np.testing.assert_array_equal(x, [[1, 0, 0], [0, 0, 0], [0, 1, 0]])
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_size=5)
+            | st.sampled_from(["NA", "1.5", "2024-02-29", "true", "a,b", 'a"b']),
+            min_size=2,
+            max_size=2,
+        ),
+        min_size=1,
+        max_size=30,
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_what_is_written_as_csv_is_read_again(tmp_path_factory, rows):
+    path = tmp_path_factory.mktemp("csv") / "t.csv"
+    columns = dict(zip(("a", "b"), map(list, zip(*rows, strict=True)), strict=True))
+    write(path, columns)
+    table = read(path)
+    for name, texts in columns.items():
+        assert table[name].to_pylist() == understood(texts).to_pylist()
+    once = path.read_bytes()
+    write(path, {name: table[name] for name in columns})
+    again = read(path)
+    for name in columns:
+        assert again[name].to_pylist() == table[name].to_pylist()
+        assert again[name].type == table[name].type
+    assert once.splitlines()[0] == path.read_bytes().splitlines()[0]
+
+
+def test_what_is_written_is_what_arrow_would_write(tmp_path):
+    columns = {
+        "number": np.ma.array([1.5, 1e-9, 0.1], mask=[0, 1, 0]),
+        "whole": np.array([1, -2, 3]),
+        "text": np.ma.array(np.array(["a", 'b"', ""], object), mask=[0, 0, 1]),
+        "arrow": arrow.array(["x", None, "y,z"]).dictionary_encode(),
+        "single": arrow.array([0.1, None, 2.5], arrow.float32()),
+        "day": arrow.array([0, None, 1], arrow.date32()),
+        "moment": arrow.array([0, None, 1], arrow.timestamp("s")),
+        "is": arrow.array([True, False, None]),
+    }
+    write(tmp_path / "ours.csv", columns)
+    pyarrow.csv.write_csv(tables.as_arrow(columns), tmp_path / "theirs.csv")
+    assert (tmp_path / "ours.csv").read_text() == (tmp_path / "theirs.csv").read_text()
 
 
 def test_what_cannot_be_read_is_said_in_one_line(tmp_path):
@@ -243,6 +407,8 @@ def test_what_cannot_be_read_is_said_in_one_line(tmp_path):
         "empty.parquet": b"",
         "empty.csv": b"",
         "ragged.csv": b"a,b\n1,2\n1,2,3\n",
+        "short.csv": b"a,b\n1,2\n1\n",
+        "open.csv": b'a,b\n1,"2\n',
         "latin.csv": "ä,b\n1,2\n".encode("latin-1"),
         "latin_inside.csv": "a,b\nä,2\n".encode("latin-1"),
         "headless.csv": b"1,2\n3,4\n",

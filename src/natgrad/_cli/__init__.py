@@ -18,6 +18,7 @@ from natgrad._cli.options import (
     InOrder,
     json_option,
     progress_option,
+    require,
     with_debug,
 )
 from natgrad._config import NULLS, NUMBERS
@@ -157,6 +158,8 @@ def train(
             "--target is missing: which column should natgrad predict?"
         )
 
+    require(data)
+
     from natgrad._config import Run, read
 
     run = Run(**given) if config is None else read(config, **given)
@@ -177,6 +180,8 @@ def resume(folder: Path, progress: bool, is_json: bool) -> int:
     FOLDER is the --out of that run. The result is bit-identical to that of a run
     without interruption, unless you set a limit with --minutes.
     """
+    require()
+
     from natgrad._cli.training import resume
 
     return resume(folder, is_json, progress)
@@ -224,6 +229,8 @@ def predict(
             "0.05,0.95"
         )
 
+    require(data, out)
+
     from natgrad._cli.predicting import predict
 
     predict(model, data, out, levels, keep, is_json)
@@ -252,6 +259,8 @@ def update(
     DATA is a file, or many Parquet files, which need not fit in memory. If natgrad is
     killed, run the same command again: the result is bit-identical.
     """
+    require(data)
+
     from natgrad._cli.updating import update
 
     update(model, data, out, rows, force, is_json)
@@ -267,6 +276,8 @@ def evaluate(model: str, data: str, is_json: bool) -> None:
 
     Give rows that the model was not trained on.
     """
+    require(data)
+
     from natgrad._cli.evaluating import evaluate
 
     evaluate(model, data, is_json)
@@ -279,6 +290,8 @@ def evaluate(model: str, data: str, is_json: bool) -> None:
 @with_debug
 def plot(model: str, data: str, out: str) -> None:
     """Plot the training run and the predictions for a table."""
+    require(data, extras=("sklearn", "plot"))
+
     from natgrad._cli.evaluating import plot
 
     plot(model, data, out)
@@ -291,6 +304,8 @@ def plot(model: str, data: str, out: str) -> None:
 @with_debug
 def report(model: str, data: str, out: str) -> None:
     """Write an HTML report: metrics, plots and settings."""
+    require(data, extras=("sklearn", "plot"))
+
     from natgrad._cli.evaluating import report
 
     report(model, data, out)
@@ -302,6 +317,8 @@ def report(model: str, data: str, out: str) -> None:
 @with_debug
 def info(model: str, is_json: bool) -> None:
     """Print a summary of a model."""
+    require()
+
     from natgrad._cli.evaluating import info
 
     info(model, is_json)
@@ -352,6 +369,8 @@ def shuffle(
     time if a table is too large for memory, so each row group should be a random
     sample of all rows.
     """
+    require(extras=("parquet",))
+
     from natgrad._cli.data import shuffle
 
     shuffle(data, out, rows_per_group, seed, force, is_json)

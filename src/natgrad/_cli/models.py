@@ -241,12 +241,7 @@ def _block(model: Opened, x: EncodedRows, levels: list[float]) -> list[np.ndarra
 
 
 def _spread(column: np.ndarray, is_complete: np.ndarray) -> Any:
-    """A column for all rows, null where there was nothing to predict from."""
-    import pyarrow as arrow
-
+    """A column for all rows, masked where there was nothing to predict from."""
     values = column.astype(object) if column.dtype.kind in "OSUT" else column
-    if is_complete.all():
-        return arrow.array(values)
-    places = np.cumsum(is_complete) - 1
-    indices = arrow.array(places, mask=~is_complete)
-    return arrow.array(values).take(indices)
+    places = np.maximum(np.cumsum(is_complete) - 1, 0)
+    return np.ma.array(values[places], mask=~is_complete)

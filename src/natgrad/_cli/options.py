@@ -1,7 +1,9 @@
 """Options that several commands share."""
 
 import functools
+import os
 from collections.abc import Callable
+from importlib import util
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,38 @@ from natgrad._cli import common
 
 DATA = click.Path(path_type=str)
 FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+EXTRAS = {
+    "sklearn": ("sklearn", "scikit-learn"),
+    "plot": ("matplotlib", "matplotlib"),
+    "parquet": ("pyarrow", "pyarrow"),
+}
+"""The module and the package that each extra of natgrad brings."""
+
+
+def require(*data: str | None, extras: tuple[str, ...] = ("sklearn",)) -> None:
+    """Raises if a command needs a package that is not installed.
+
+    Parquet files among the data need one. It is found out before anything is imported.
+    """
+    wanted = [*extras, *(["parquet"] if any(map(_is_parquet, data)) else [])]
+    for extra in wanted:
+        module, package = EXTRAS[extra]
+        if util.find_spec(module) is None:
+            what = "Parquet files need" if extra == "parquet" else "this command needs"
+            raise click.ClickException(
+                f'{what} {package}: pip install "natgrad[{extra}]"'
+            )
+
+
+def _is_parquet(data: str | None) -> bool:
+    """Whether data are a file of Parquet, or many: a folder, pattern or address."""
+    if data is None or data == "-" or Path(data).suffix.lower() in (".csv", ".tsv"):
+        return False
+    if Path(data).suffix.lower() == ".parquet" or os.path.isdir(data):
+        return True
+    return "://" in data or any(character in data for character in "*?[")
 
 
 def with_debug(function: Callable[..., Any]) -> Callable[..., Any]:

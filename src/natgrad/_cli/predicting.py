@@ -313,7 +313,7 @@ def _answers(part: Part, task: Task) -> Iterator[Any]:
         told = told_of(task.model, whole, is_target_known=False)
         rows = EncodedRows(x, told)[is_complete]
         columns = {name: whole[name] for name in task.keep}
-        yield arrow.table(
+        yield tables.as_arrow(
             columns | predictions(task.model, rows, is_complete, task.levels)
         )
 

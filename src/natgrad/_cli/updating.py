@@ -92,17 +92,21 @@ def _opened(opened: Opened, path: str, rows: int) -> tuple[Iterator[Any], int, s
 
 def _pieces(groups: Iterator[Any], rows: int) -> Iterator[Any]:
     """Tables of so many rows, the last of what is left."""
-    import pyarrow as arrow
-
     left = None
     for group in groups:
-        table = group if left is None else arrow.concat_tables([left, group])
+        table = group if left is None else _joined(left, group)
         whole = len(table) - len(table) % rows
         for start in range(0, whole, rows):
             yield table.slice(start, rows)
         left = table.slice(whole)
     if left is not None and len(left):
         yield left
+
+
+def _joined(first: Any, second: Any) -> Any:
+    import pyarrow as arrow
+
+    return arrow.concat_tables([first, second])
 
 
 def _learn(opened: Opened, path: str, table: Any) -> int:

@@ -1,16 +1,17 @@
-"""Columns of Arrow as arrays."""
+"""Columns of Arrow, or of text, as arrays."""
 
 import difflib
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
+from natgrad.data._texts import TextColumn
 from natgrad.errors import InputError
 
 
-DATE = re.compile(
+LOOSE_DATE = re.compile(
     r"\s*(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3\d{4})"
     r"([T\s]+\d{1,2}:\d{2}.*)?\s*$"
 )
@@ -22,27 +23,9 @@ PER_DAY = {"s": 86400.0, "ms": 86400e3, "us": 86400e6, "ns": 86400e9}
 
 
 def numbers(column: Any, name: str) -> np.ndarray:
-    """A column of Arrow in float64, with NaN where it is null; durations in days."""
-    import pyarrow as arrow
-    from pyarrow import types
-
-    kind = column.type
-    if types.is_dictionary(kind):
-        column, kind = column.cast(kind.value_type), kind.value_type
-    tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
-    if is_timestamp(kind):
-        raise InputError(dates(f"column {name!r}", _first(column)))
-    if types.is_temporal(kind):
-        return days(column, name)
-    if not any(test(kind) for test in tests):
-        raise InputError(
-            f"column {name!r} is of type {kind}, such as {_first(column)}; it should "
-            "be of numbers: make numbers of it, or leave it out"
-        )
-    if types.is_boolean(kind):
-        column = column.cast(arrow.uint8())
-    values = column.cast(arrow.float64(), safe=False).to_numpy()
-    values = np.array(values, dtype=float)
+    """A column in float64, with NaN where it is null; durations in days."""
+    is_ours = isinstance(column, TextColumn)
+    values = (_text_numbers if is_ours else _arrow_numbers)(column, name)
     if np.isinf(values).any():
         count, row = np.isinf(values).sum(), np.isinf(values).argmax()
         raise InputError(
@@ -52,11 +35,53 @@ def numbers(column: Any, name: str) -> np.ndarray:
     return values
 
 
+def _text_numbers(column: TextColumn, name: str) -> np.ndarray:
+    if is_timestamp(column.type):
+        raise InputError(dates(f"column {name!r}", _first(column)))
+    if is_text(column.type):
+        _refuse(column, name)
+    return column.values
+
+
+def _arrow_numbers(column: Any, name: str) -> np.ndarray:
+    import pyarrow as arrow
+    from pyarrow import types
+
+    kind = column.type
+    if types.is_dictionary(kind):
+        column, kind = column.cast(kind.value_type), kind.value_type
+    tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
+    if types.is_null(kind):
+        return np.full(len(column), np.nan)
+    if is_timestamp(kind):
+        raise InputError(dates(f"column {name!r}", _first(column)))
+    if types.is_temporal(kind):
+        return days(column, name)
+    if not any(test(kind) for test in tests):
+        _refuse(column, name)
+    if types.is_boolean(kind):
+        column = column.cast(arrow.uint8())
+    values = column.cast(arrow.float64(), safe=False).to_numpy()
+    return np.array(values, dtype=float)
+
+
+def _refuse(column: Any, name: str) -> NoReturn:
+    """Raises that a column is of no numbers."""
+    raise InputError(
+        f"column {name!r} is of type {column.type}, such as {_first(column)}; it "
+        "should be of numbers: make numbers of it, or leave it out"
+    )
+
+
 def days(column: Any, name: str) -> np.ndarray:
     """A column of dates, times or durations in days, with NaN where it is null.
 
     Dates are counted from 1970, in UTC if they have a time zone.
     """
+    if isinstance(column, TextColumn):
+        if column.type not in ("date", "time", "empty"):
+            _refuse_as_dates(column, name)
+        return column.values
     import pyarrow as arrow
     from pyarrow import types
 
@@ -64,10 +89,7 @@ def days(column: Any, name: str) -> np.ndarray:
     if types.is_dictionary(kind):
         column, kind = column.cast(kind.value_type), kind.value_type
     if not types.is_temporal(kind):
-        raise InputError(
-            f"column {name!r} is of type {kind}, such as {_first(column)}; it should "
-            "be of dates: convert it with pandas.to_datetime or similar"
-        )
+        _refuse_as_dates(column, name)
     if types.is_date32(kind):
         column, per_day = column.cast(arrow.int32()), 1.0
     else:
@@ -78,8 +100,18 @@ def days(column: Any, name: str) -> np.ndarray:
     return np.array(values, dtype=float) / per_day
 
 
+def _refuse_as_dates(column: Any, name: str) -> NoReturn:
+    raise InputError(
+        f"column {name!r} is of type {column.type}, such as {_first(column)}; it "
+        "should be of dates: convert it with pandas.to_datetime or similar"
+    )
+
+
 def number_column(column: Any, name: str, out: np.ndarray) -> None:
-    """Writes a column of Arrow to an array, with NaN where it is null."""
+    """Writes a column to an array, with NaN where it is null."""
+    if isinstance(column, TextColumn):
+        out[:] = numbers(column, name)
+        return
     from pyarrow import types
 
     kind = column.type
@@ -94,7 +126,13 @@ def number_column(column: Any, name: str, out: np.ndarray) -> None:
 
 
 def coded(column: Any) -> tuple[np.ndarray, list[str]]:
-    """A column of Arrow as places in a list of texts, -1 where it is null."""
+    """A column as places in a list of texts, -1 where it is null."""
+    if isinstance(column, TextColumn):
+        places: dict[str | None, int] = {None: -1}
+        for text in column.texts:
+            places.setdefault(text, len(places) - 1)
+        codes = np.array([places[text] for text in column.texts], int)
+        return codes, [text for text in places if text is not None]
     import pyarrow as arrow
     from pyarrow import types
 
@@ -118,10 +156,8 @@ def target_of(
 
     Truth values are the strings true and false.
     """
-    import pyarrow as arrow
-
-    if arrow.types.is_boolean(column.type):
-        column = column.cast(arrow.string())
+    if is_truth(column.type):
+        column = _as_words(column)
     if is_text(column.type):
         codes, texts = coded(column)
         return np.array([*texts, ""], dtype=text)[codes], codes >= 0
@@ -144,22 +180,48 @@ def refuse_nulls(is_null: np.ndarray, name: str, is_target: bool = False) -> Non
         )
 
 
+def _as_words(column: Any) -> Any:
+    """Truth values as the texts true and false."""
+    if not isinstance(column, TextColumn):
+        import pyarrow as arrow
+
+        return column.cast(arrow.string())
+    words = {0.0: "false", 1.0: "true"}
+    texts = np.array([words.get(value) for value in column.values], object)
+    return TextColumn(texts, "text", column.values)
+
+
 def is_category(kind: Any) -> bool:
-    """Whether a column of this type of Arrow is a category, where it is an input."""
+    """Whether a column of this type is a category, where it is an input."""
+    if isinstance(kind, str):
+        return kind == "text"
     import pyarrow.types as types
 
     return types.is_dictionary(kind) or is_text(kind)
 
 
 def is_timestamp(kind: Any) -> bool:
-    """Whether a column of this type of Arrow holds dates."""
+    """Whether a column of this type holds dates."""
+    if isinstance(kind, str):
+        return kind == "date"
     import pyarrow.types as types
 
     return types.is_date(kind) or types.is_timestamp(kind)
 
 
+def is_truth(kind: Any) -> bool:
+    """Whether a column of this type holds truth values."""
+    if isinstance(kind, str):
+        return kind == "truth"
+    import pyarrow.types as types
+
+    return types.is_boolean(kind)
+
+
 def is_text(kind: Any) -> bool:
-    """Whether a column of this type of Arrow holds strings."""
+    """Whether a column of this type holds strings."""
+    if isinstance(kind, str):
+        return kind == "text"
     import pyarrow.types as types
 
     if types.is_dictionary(kind):
@@ -226,7 +288,7 @@ def text_dates(column: str, example: Any) -> str:
 
 def is_date(text: str) -> bool:
     """Whether a text is a date, such as 2024-02-29, 2024/2/29 12:00 or 29.02.2024."""
-    return DATE.match(text) is not None
+    return LOOSE_DATE.match(text) is not None
 
 
 def is_number(text: str) -> bool:

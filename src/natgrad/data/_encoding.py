@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -22,6 +23,9 @@ from natgrad.errors import InputError, InputWarning
 
 MAX_VALUES = 100
 """How many different values a category may have: more of them are names, or text."""
+
+
+WHOLE = re.compile(r"^(-?\d+)\.0$")
 
 
 class AbstractColumn:
@@ -104,15 +108,10 @@ class Category(AbstractColumn):
 
     def read(self, column: Any) -> np.ndarray:
         """The place of each row's value in `values`, -1 where it is not among them."""
-        import pyarrow as arrow
-        from pyarrow import compute
-
         codes, texts = coded(column)
-        given = arrow.array(texts, arrow.string())
-        known = compute.call_function(
-            "index_in", [given], compute.SetLookupOptions(arrow.array(self.values))
-        )
-        places = np.append(np.asarray(known.fill_null(-1), float), np.nan)[codes]
+        known = {value: place for place, value in enumerate(self.values)}
+        found = [known.get(text, known.get(_whole(text), -1)) for text in texts]
+        places = np.array([*found, np.nan])[codes]
         is_unknown = places < 0
         if is_unknown.any():
             unknown = texts[codes[is_unknown.argmax()]]
@@ -214,6 +213,11 @@ def describe(
             "out, or make numbers of it"
         )
     return Category(name, tuple(texts), is_filled, has_gaps)
+
+
+def _whole(text: str) -> str:
+    """A whole number without decimals: pandas writes 7.0 where a column has gaps."""
+    return WHOLE.sub(r"\1", text)
 
 
 def _filled(values: np.ndarray, filling: float | None) -> np.ndarray:

@@ -23,12 +23,17 @@ def learn(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Stores the schema of a table; its rows as numbers, and its targets.
 
-    If the schema is given, X is a table of Arrow.
+    If the schema is given, X is a table that was read from a file.
     """
     require_targets(y)
     rules = estimator._rules() | WITH_GAPS
     periods = checked_periods(estimator.date_periods)
-    if schema is None and is_numeric(X):
+    if schema is not None:
+        names = np.array(X.column_names, dtype=object)
+        estimator.feature_names_in_, estimator.n_features_in_ = names, len(names)
+        estimator.schema_ = schema
+        return check_X_y(schema.encode(X).x, y, estimator=estimator, **rules)
+    if is_numeric(X):
         found: Any = validate_data(estimator, X, y, **rules)
         x, y = found
         estimator.schema_ = infer_numbers(x, names_of(estimator))
@@ -37,9 +42,7 @@ def learn(
         require_numbers(X)
     validate_data(estimator, X, y, skip_check_array=True)
     table = as_table(X, names_of(estimator))
-    if schema is None:
-        schema = infer(table, table.column_names, NULLS, periods)
-    estimator.schema_ = schema
+    estimator.schema_ = schema = infer(table, table.column_names, NULLS, periods)
     return check_X_y(schema.encode(table).x, y, estimator=estimator, **rules)
 
 
