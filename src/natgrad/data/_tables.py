@@ -69,7 +69,9 @@ def as_arrow(columns: Mapping[str, Any]) -> Any:
         if isinstance(column, TextColumn):
             return column.to_arrow()
         if isinstance(column, np.ma.MaskedArray):
-            return arrow.array(column.data, mask=np.ma.getmaskarray(column))
+            # Objects are texts, also where all of them are masked.
+            kind = arrow.string() if column.dtype == object else None
+            return arrow.array(column.data, kind, mask=np.ma.getmaskarray(column))
         return column
 
     return arrow.table({name: converted(column) for name, column in columns.items()})
