@@ -33,6 +33,7 @@ from bars_cases import CASES, ROWS, SPLITS, Case, load, model_of
 
 import natgrad
 from natgrad import gp
+from natgrad._guarded import GuardedState
 from natgrad.data import Arrays, Batch
 from natgrad.errors import InputWarning
 from natgrad.gp._fit import default_rule
@@ -211,8 +212,8 @@ def is_good(model: gp.SparseGP) -> bool:
     return are_finite and bool(model.posterior.is_inside().all())
 
 
-def guard_of(state: Any) -> natgrad.GuardedState | None:
-    is_guard = lambda node: isinstance(node, natgrad.GuardedState)
+def guard_of(state: Any) -> GuardedState | None:
+    is_guard = lambda node: isinstance(node, GuardedState)
     return next(filter(is_guard, jax.tree.leaves(state, is_leaf=is_guard)), None)
 
 

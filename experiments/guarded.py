@@ -29,6 +29,7 @@ import optax
 import small_gp
 
 import natgrad
+from natgrad._guarded import GuardedState
 
 
 jax.config.update("jax_enable_x64", True)
@@ -136,7 +137,7 @@ def load(problem: Problem, seed: int) -> small_gp.Split:
 def diagnosis(state: Any, steps: int) -> dict[str, Any]:
     """What a guarded step counted."""
     state = getattr(state, "distributions", state)
-    if not isinstance(state, natgrad.GuardedState):
+    if not isinstance(state, GuardedState):
         return {}
     return {
         "tests_per_step": round(float(state.tests) / steps, 3),

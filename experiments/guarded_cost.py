@@ -22,6 +22,7 @@ import optax
 import small_gp
 
 import natgrad
+from natgrad._guarded import GuardedState
 
 
 jax.config.update("jax_enable_x64", True)
@@ -50,7 +51,7 @@ def make(tx: optax.GradientTransformation, start: Any, clock: int):
     """Many steps from one place, at one time, as a compiled function."""
     tx = optax.with_extra_args_support(tx)
     first: Any = tx.init(start)
-    if isinstance(first, natgrad.GuardedState):
+    if isinstance(first, GuardedState):
         first = first._replace(steps=jnp.asarray(clock))
 
     def body(_, carry):
@@ -88,7 +89,7 @@ cases = {
 times: dict[tuple[str, str], list[float]] = {case: [] for case in cases}
 for case, run in cases.items():
     _, state = jax.block_until_ready(run())
-    if isinstance(state, natgrad.GuardedState):
+    if isinstance(state, GuardedState):
         print(*case, "tests:", state.tests, "size:", state.step_size)
 for _ in range(ROUNDS):
     for case, run in cases.items():

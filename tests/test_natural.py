@@ -97,7 +97,7 @@ def test_a_slope_may_stand_in_the_place_of_a_gradient():
     slopes = {**grads, "q": params["q"].slope(grads["q"])}
     for tx in (
         natgrad.ngd(0.1),
-        natgrad.on_distributions(natgrad.ngd(0.1)),
+        natgrad.split(natgrad.ngd(0.1), None),
         natgrad.split(natgrad.ngd(0.1), optax.sgd(0.1)),
         natgrad.split(natgrad.guarded_ngd(), optax.sgd(0.1)),
     ):
@@ -105,7 +105,7 @@ def test_a_slope_may_stand_in_the_place_of_a_gradient():
         ours, _ = tx.update(slopes, tx.init(params), params, **extra)
         theirs, _ = tx.update(grads, tx.init(params), params, **extra)
         assert_close(ours, theirs)
-    still = natgrad.on_hyperparameters(optax.sgd(0.1))
+    still = natgrad.split(None, optax.sgd(0.1))
     updates, _ = still.update(slopes, still.init(params), params)
     assert jax.tree.structure(updates) == jax.tree.structure(params)
 
@@ -138,7 +138,7 @@ COMPOSITIONS = {
     "split": lambda: natgrad.split(natgrad.ngd(0.1), optax.sgd(0.1)),
     "guarded": lambda: natgrad.split(natgrad.guarded_ngd(), optax.sgd(0.1)),
     "guarded if finite": lambda: optax.apply_if_finite(
-        natgrad.on_distributions(natgrad.guarded_ngd()), 3
+        natgrad.split(natgrad.guarded_ngd(), None), 3
     ),
     "noise": lambda: optax.chain(natgrad.ngd(0.1), optax.add_noise(0.0, 0.0, 0)),
 }
@@ -173,7 +173,7 @@ def test_one_compiled_step_serves_every_step():
 
 
 def test_steps_run_in_scan_and_vmap():
-    tx = natgrad.on_distributions(natgrad.guarded_ngd())
+    tx = natgrad.split(natgrad.guarded_ngd(), None)
 
     def fit(params):
         def step(carry, _):
@@ -272,7 +272,7 @@ def test_what_is_missing_is_named():
     for tx in (
         natgrad.ngd(0.1),
         natgrad.stay_inside(),
-        natgrad.on_distributions(natgrad.ngd(0.1)),
+        natgrad.split(natgrad.ngd(0.1), None),
         natgrad.guarded_ngd(),
     ):
         with pytest.raises(ValueError, match=r"call\s+update\(grads, state, params"):

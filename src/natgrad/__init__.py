@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         train as train,
     )
     from natgrad._guarded import (
-        GuardedState as GuardedState,
         guarded_ngd as guarded_ngd,
     )
     from natgrad._natural import (
@@ -31,13 +30,10 @@ if TYPE_CHECKING:
         stay_inside as stay_inside,
     )
     from natgrad._optim import (
-        NaturalState as NaturalState,
         annealed as annealed,
         log_linear as log_linear,
         mirror_descent as mirror_descent,
         ngd as ngd,
-        on_distributions as on_distributions,
-        on_hyperparameters as on_hyperparameters,
         split as split,
     )
     from natgrad.train._loop import fit as fit
@@ -55,14 +51,10 @@ __all__ = [
     "mirror_descent",
     "natural_gradient",
     "split",
-    "on_distributions",
-    "on_hyperparameters",
     "stay_inside",
     "scale_by_inverse_fisher",
     "annealed",
     "log_linear",
-    "GuardedState",
-    "NaturalState",
     "train",
     "data",
     "metrics",
@@ -82,10 +74,9 @@ __all__ = [
 _NAMES = {
     "": "data datasets distributed errors families gp linalg metrics numpyro plot "
     "positive report sklearn train",
-    "_guarded": "GuardedState guarded_ngd",
+    "_guarded": "guarded_ngd",
     "_natural": "natural_gradient scale_by_inverse_fisher stay_inside",
-    "_optim": "NaturalState annealed log_linear mirror_descent ngd on_distributions "
-    "on_hyperparameters split",
+    "_optim": "annealed log_linear mirror_descent ngd split",
     "train._loop": "fit",
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}

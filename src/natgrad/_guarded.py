@@ -63,15 +63,7 @@ MIXERS = 0x9E3779B1, 0x85EBCA6B, 0xC2B2AE35
 
 
 class GuardedState(NamedTuple):
-    """The state of `guarded_ngd`: what the last step did, and counts over all steps.
-
-    `step_size` is that of the last step, 0 if it was refused. `halvings`, `refused` and
-    `tests` count all steps so far: how often a step was halved, how many steps were
-    refused, and how many losses were evaluated to test them.
-
-    >>> natgrad.guarded_ngd().init(q).refused.item()
-    0
-    """
+    """What the last step did, and counts over all steps."""
 
     steps: Int[Array, ""]
     step_size: Float[Array, ""]
@@ -135,6 +127,10 @@ def guarded_ngd(
     below a floor. If you pass `update` the `progress` of the run, from 0 to 1, the
     floor falls to 0 with it, as the learning rate does under `annealed`.
 
+    The state has the `step_size` of the last step, 0 if it was refused. It counts over
+    all `steps` how often one was halved (`halvings`), how many were `refused`, and how
+    many losses were evaluated to test them (`tests`).
+
     Raises:
         ValueError: If `batch_fraction` is not above 0 and at most 1, if `update` gets
             no `value`, `grad` or `value_fn`, or if there is no distribution.
@@ -145,6 +141,8 @@ def guarded_ngd(
     >>> updates, state = tx.update(grad, tx.init(q), q, **given)
     >>> bool(loss(optax.apply_updates(q, updates)) < value)
     True
+    >>> state.refused.item()
+    0
     """
 
     if batch_fraction is not None and not 0 < batch_fraction <= 1:

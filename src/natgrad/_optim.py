@@ -19,17 +19,7 @@ Value = TypeVar("Value")
 
 
 class NaturalState(NamedTuple):
-    """The state of `ngd`: how many steps it took, and how many were not finite.
-
-    A step that is too long for its loss leaves the family, and the parameters are NaN
-    from then on. Check `not_finite` in a loop of your own. `natgrad.fit` refuses such
-    steps, and `stay_inside` and `guarded_ngd` shorten them.
-
-    >>> tx = natgrad.ngd(1.0)
-    >>> _, state = tx.update(jax.grad(loss)(q), tx.init(q), q)
-    >>> state.steps.item(), state.not_finite.item()
-    (1, 0)
-    """
+    """How many steps were taken, and how many of them were not finite."""
 
     steps: Int[Array, ""]
     not_finite: Int[Array, ""]
@@ -43,8 +33,15 @@ def ngd(learning_rate: optax.ScalarOrSchedule) -> optax.GradientTransformation:
     move; `split` gives them an optimizer of their own. `learning_rate` is a number or
     an Optax schedule.
 
+    A step that is too long for its loss leaves the family, and the parameters are NaN
+    from then on. The state counts `steps` and those that were `not_finite`: check it in
+    a loop of your own. `natgrad.fit` refuses such steps, and `stay_inside` and
+    `guarded_ngd` shorten them.
+
     >>> tx = natgrad.ngd(1.0)
     >>> updates, state = tx.update(jax.grad(loss)(q), tx.init(q), q)
+    >>> state.steps.item(), state.not_finite.item()
+    (1, 0)
     >>> q = optax.apply_updates(q, updates)
     >>> print(q.linear, p.linear)  # one step reaches the optimum
     [1.] [1.]
@@ -173,12 +170,13 @@ class SplitState(NamedTuple):
 
 
 def split(
-    distributions: optax.GradientTransformation,
-    hyperparameters: optax.GradientTransformation,
+    distributions: optax.GradientTransformation | None,
+    hyperparameters: optax.GradientTransformation | None,
 ) -> optax.GradientTransformationExtraArgs:
     """One optimizer for the distributions in a tree and another for all other leaves.
 
-    Each sees its own part. `value_fn`, if given, still takes the whole tree.
+    Each sees its own part, and None keeps its part still. `value_fn`, if given, still
+    takes the whole tree.
 
     Raises:
         ValueError: If `update` gets no parameters.
@@ -189,9 +187,13 @@ def split(
     >>> updates, _ = tx.update(jax.grad(total)(params), tx.init(params), params)
     >>> print(updates["q"].linear, f"{updates['scale']:.3f}")
     [1.] -0.010
+    >>> tx = natgrad.split(None, optax.sgd(0.1))  # moves only the scale
+    >>> updates, _ = tx.update(params, tx.init(params), params)
+    >>> print(updates["q"].quadratic.full, updates["scale"])
+    [[0.]] -0.1
     """
-    ours = optax.with_extra_args_support(distributions)
-    theirs = optax.with_extra_args_support(hyperparameters)
+    ours = optax.with_extra_args_support(distributions or _still())
+    theirs = optax.with_extra_args_support(hyperparameters or _still())
 
     def init(params: Any) -> SplitState:
         kept, rest = _parts(params, params)
@@ -232,34 +234,6 @@ def split(
         )
 
     return optax.GradientTransformationExtraArgs(init, update)
-
-
-def on_distributions(
-    tx: optax.GradientTransformation,
-) -> optax.GradientTransformationExtraArgs:
-    """Applies `tx` to the distributions in a tree; other leaves do not move.
-
-    >>> params = {"q": q, "scale": jnp.ones(())}
-    >>> tx = natgrad.on_distributions(optax.sgd(0.1))
-    >>> updates, _ = tx.update(params, tx.init(params), params)
-    >>> print(updates["q"].quadratic.full, updates["scale"])
-    [[-0.1]] 0.0
-    """
-    return split(tx, _still())
-
-
-def on_hyperparameters(
-    tx: optax.GradientTransformation,
-) -> optax.GradientTransformationExtraArgs:
-    """Applies `tx` to all leaves except the distributions, which do not move.
-
-    >>> params = {"q": q, "scale": jnp.ones(())}
-    >>> tx = natgrad.on_hyperparameters(optax.sgd(0.1))
-    >>> updates, _ = tx.update(params, tx.init(params), params)
-    >>> print(updates["q"].quadratic.full, updates["scale"])
-    [[0.]] -0.1
-    """
-    return split(_still(), tx)
 
 
 def bound(

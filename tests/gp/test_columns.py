@@ -42,7 +42,7 @@ X = np.sort(RNG.uniform(0, 4, (12, 1)), 0)
 Z = jnp.linspace(0, 4, 6)[:, None]
 COUNTS = RNG.poisson(2, 12).astype(float)
 POSITIVE = np.exp(RNG.normal(size=12))
-TX = natgrad.on_distributions(natgrad.mirror_descent(0.3))
+TX = natgrad.split(natgrad.mirror_descent(0.3), None)
 
 
 def model_of(likelihood) -> SparseGP:
@@ -174,7 +174,7 @@ def test_known_noise_is_that_of_the_exact_posterior():
     kernel, new = kernels.Matern52(1.0), np.linspace(0, 4, 5)[:, None]
     targets = {"y": y, "noise_sd": noise_sd}
     model = SparseGP(kernel, Gaussian(variance), jnp.asarray(x))
-    tx = natgrad.on_distributions(natgrad.mirror_descent(1.0))
+    tx = natgrad.split(natgrad.mirror_descent(1.0), None)
     batch = Batch(jnp.asarray(x), jax.tree.map(jnp.asarray, targets))
     grads = jax.grad(lambda model: -elbo(model, batch))(model)
     updates, _ = tx.update(grads, tx.init(model), model)

@@ -47,7 +47,7 @@ from natgrad.linalg import Sqrt
 
 
 ROWS, INDUCING, CASES, EXAMPLES = 12, 6, 20, 5
-TX: Any = natgrad.on_distributions(natgrad.guarded_ngd())
+TX: Any = natgrad.split(natgrad.guarded_ngd(), None)
 
 
 class Family(NamedTuple):

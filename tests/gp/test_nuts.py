@@ -37,7 +37,7 @@ def fitted(model: Any, data: Batch) -> tuple[jax.Array, ...]:
     """The mean and the variance of f at the rows, and the nats left to gain."""
     rows = model.project(data.x)
     loss = lambda model: -projected_elbo(model, rows, data)
-    tx = natgrad.on_distributions(natgrad.guarded_ngd())
+    tx = natgrad.split(natgrad.guarded_ngd(), None)
 
     def step(carry, _):
         model, state = carry

@@ -264,7 +264,7 @@ def test_coregionalization_is_that_of_gpflow_and_gpytorch():
         close(elbo(model, batch), "elbo")
         close(marginals[0], "f_mean")
         close(marginals[1], "f_var")
-    tx = natgrad.on_distributions(natgrad.mirror_descent(0.1))
+    tx = natgrad.split(natgrad.mirror_descent(0.1), None)
 
     def step(carry, _):
         model, state = carry

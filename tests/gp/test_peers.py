@@ -110,7 +110,7 @@ def projected_answers(model, rows, data, new, size) -> dict:
     num_data, some = len(data.x), SETTINGS["batch"]
     known = part(rows, slice(num_data))
     loss = lambda model: -projected_elbo(model, known, data)
-    tx = natgrad.on_distributions(natgrad.mirror_descent(size))
+    tx = natgrad.split(natgrad.mirror_descent(size), None)
 
     def step(carry, _):
         model, state = carry
@@ -276,7 +276,7 @@ def test_a_predictor_gives_what_gpflow_gives_up_to_its_quadrature(name):
 def test_one_step_with_inducing_inputs_at_the_data_is_scikit_learn(kernel):
     data, new = data_of("gaussian"), new_rows_of("gaussian")
     model = SparseGP(KERNELS[kernel], likelihood_of("gaussian"), data.x)
-    tx = natgrad.on_distributions(natgrad.mirror_descent(1.0))
+    tx = natgrad.split(natgrad.mirror_descent(1.0), None)
 
     @jax.jit
     def stepped(model):

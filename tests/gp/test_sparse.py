@@ -40,7 +40,7 @@ def problem(rows: int, width: int = 2, seed: int = 0) -> tuple[np.ndarray, np.nd
 
 def stepped(model: SparseGP, batch: Batch) -> SparseGP:
     """The model after one natural step of size one in θ."""
-    tx = natgrad.on_distributions(natgrad.mirror_descent(1.0))
+    tx = natgrad.split(natgrad.mirror_descent(1.0), None)
     grads = jax.grad(lambda model: -elbo(model, batch))(model)
     updates, _ = tx.update(grads, tx.init(model), model)
     return optax.apply_updates(model, updates)

@@ -78,7 +78,7 @@ def test_alternating_is_a_natural_step_and_then_an_ordinary_one(
     kind, rows, is_whitened
 ):
     model, batch = model_of(kind, is_whitened), batch_of(kind, rows)
-    in_turn = [natgrad.on_distributions(NATURAL), natgrad.on_hyperparameters(ORDINARY)]
+    in_turn = [natgrad.split(NATURAL, None), natgrad.split(None, ORDINARY)]
     assert_same_step(alternating(NATURAL, ORDINARY, 90), in_turn, model, batch)
 
 

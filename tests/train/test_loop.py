@@ -83,8 +83,8 @@ def test_a_run_is_a_function_of_its_seed(monkeypatch):
 
 def test_it_is_a_fold_of_the_rule_over_the_batches():
     ordinary = annealed(optax.scale_by_adam(), rules.RATE)
-    guarded = natgrad.on_distributions(natgrad.guarded_ngd(8 / N))
-    rule = in_turn(loss, guarded, natgrad.on_hyperparameters(ordinary))
+    guarded = natgrad.split(natgrad.guarded_ngd(8 / N), None)
+    rule = in_turn(loss, guarded, natgrad.split(None, ordinary))
     rule = rules.averaged(rule)
     source = natgrad.data.Arrays(DATA, 8, 0)
     params, memory = start(), rule.init(start())
@@ -269,7 +269,7 @@ def test_what_is_not_finite_never_enters_the_state():
 
 
 def test_a_step_out_of_the_family_is_not_taken():
-    far = natgrad.on_distributions(natgrad.mirror_descent(100.0))
+    far = natgrad.split(natgrad.mirror_descent(100.0), None)
     concave = lambda params, batch: loss(params, batch) - 1.5 * params["q"].entropy()
     with pytest.raises(FitError) as caught:
         natgrad.fit(concave, start(), DATA, optimizer=far, batch_size=N, progress=False)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from natgrad._optim import on_hyperparameters
+from natgrad._optim import split
 from natgrad.data._batch import Batch
 from natgrad.families.gaussian import Moments
 from natgrad.gp._sparse import Projection, SparseGP, projected_elbo
@@ -50,7 +50,7 @@ def alternating(
         made = functools.cache(functools.partial(alternating, natural, ordinary))
         sized = lambda num_data, _: made(num_data)
     natural = optax.with_extra_args_support(natural)
-    ordinary = on_hyperparameters(ordinary)
+    ordinary = split(None, ordinary)
 
     # Optax's own types know of arrays only, hence the Any.
 

@@ -11,7 +11,7 @@ import optax
 from jaxtyping import Array, Bool, Float
 
 from natgrad._guarded import GuardedState, guarded_ngd
-from natgrad._optim import annealed, annealing, on_distributions, on_hyperparameters
+from natgrad._optim import annealed, annealing, split
 from natgrad.families._base import is_distribution
 from natgrad.train._constants import NONE, Constants, is_trained
 from natgrad.train._devices import ALONE, Across
@@ -134,11 +134,10 @@ def in_turn(loss: Loss, *optimizers: optax.GradientTransformation) -> Rule:
     Each optimizer gets the gradient at the parameters left by the previous one. On
     several devices the loss of a batch is the mean of those of its parts. With one
     optimizer it is a plain step. `natgrad.split` moves distributions and the rest at
-    the same time; `on_distributions` with `on_hyperparameters` moves them in turn, as
-    the paper does.
+    the same time, or with None for one of them in turn, as the paper does.
 
-    >>> natural = natgrad.on_distributions(natgrad.ngd(1.0))
-    >>> adam = natgrad.on_hyperparameters(optax.adam(0.01))
+    >>> natural = natgrad.split(natgrad.ngd(1.0), None)
+    >>> adam = natgrad.split(None, optax.adam(0.01))
     >>> rule = natgrad.train.in_turn(lambda q, batch: loss(q), natural, adam)
     >>> moved, state, value = rule.step(q, rule.init(q), y)
     >>> print(moved.linear)
@@ -205,9 +204,9 @@ def _default_rule(loss: Loss, kinds: frozenset[bool], fraction: float | None) ->
     ordinary = default_hyperparameters()
     optimizers: list[optax.GradientTransformation] = []
     if True in kinds:
-        optimizers.append(on_distributions(guarded))
+        optimizers.append(split(guarded, None))
     if False in kinds:
-        optimizers.append(on_hyperparameters(ordinary))
+        optimizers.append(split(None, ordinary))
     rule = in_turn(loss, *optimizers)
     if False not in kinds:  # guarded steps get shorter, and need no average
         return rule
