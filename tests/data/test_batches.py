@@ -9,8 +9,8 @@ import polars
 import pyarrow
 import pytest
 
-from natgrad.data import Arrays, Batch, Batches, IterableBatches, from_frame
-from natgrad.data._batches import as_batch, as_batches
+from natgrad.data import Arrays, Batch, IterableBatches
+from natgrad.data._batches import Batches, as_batch, as_batches
 from natgrad.errors import InputError, InputWarning
 
 
@@ -54,16 +54,11 @@ def frame() -> dict:
     ids=["pandas", "polars", "Arrow"],
 )
 def test_frames_of_all_kinds_are_the_same_table(make):
-    batch = from_frame(make(frame()), "target", "weight")
+    inputs, targets = make({"a": X[:, 0], "b": X[:, 1]}), make({"target": Y})
+    batch = as_batch((inputs, targets, make({"weight": np.ones(N)})))
     np.testing.assert_array_equal(batch.x, X)
     np.testing.assert_array_equal(batch.y, Y)
     np.testing.assert_array_equal(batch.weight, np.ones(N))
-    inputs, targets = make({"a": X[:, 0], "b": X[:, 1]}), make({"target": Y})
-    batch = as_batch((inputs, targets))
-    np.testing.assert_array_equal(batch.x, X)
-    np.testing.assert_array_equal(batch.y, Y)
-    with pytest.raises(InputError, match="no column 'price'; it has a, weight, b"):
-        from_frame(make(frame()), "price")
 
 
 def relation(columns):
@@ -90,12 +85,8 @@ class Stream:
 
 
 @pytest.mark.parametrize("make", STREAMS.values(), ids=STREAMS)
-def test_any_stream_of_arrow_is_a_table(make):
-    batch = from_frame(make(frame()), "target", "weight")
-    np.testing.assert_array_equal(batch.x, X)
-    np.testing.assert_array_equal(batch.y, Y)
-    np.testing.assert_array_equal(batch.weight, np.ones(N))
-    with pytest.raises(InputError, match="give natgrad.data.from_frame"):
+def test_a_frame_without_its_target_named_is_refused(make):
+    with pytest.raises(InputError, match=r"give a pair \(x, y\), such as \(frame"):
         as_batches(make(frame()))
 
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from natgrad._warnings import warn
 from natgrad.data._batch import Batch
-from natgrad.data._columns import dates, require
 from natgrad.data._frames import require_numbers
 from natgrad.errors import InputError, InputWarning
 
@@ -26,13 +25,7 @@ FILLED = 64
 
 @runtime_checkable
 class Batches(Protocol):
-    """A source of batches, all of one shape, that can start at any step.
-
-    Implement it to train on storage of your own; `Arrays` and `Parquet` do.
-
-    >>> isinstance(natgrad.data.Arrays((x, y)), natgrad.data.Batches)
-    True
-    """
+    """A source of batches, all of one shape, that can start at any step."""
 
     @property
     def fraction(self) -> float | None:
@@ -54,6 +47,9 @@ class Arrays:
 
     Passes follow each other without a gap, so no batch is short and every row appears
     equally often. A table of at most `batch_size` rows is always one batch.
+
+    A source of your own needs what this one has: `take`, and as properties `fraction`
+    and `num_data`, which may be None.
 
     Raises:
         InputError: If `batch_size` is below 1, or the columns have no rows or unequal
@@ -315,46 +311,6 @@ def as_array(column: Any) -> Any:
         ) from error
 
 
-def from_frame(frame: Any, target: str, weight: str | None = None) -> Batch:
-    """The columns of a pandas, polars or Arrow table; all but the target are inputs.
-
-    It also reads any object that gives a stream of Arrow, such as a DuckDB relation.
-
-    Raises:
-        InputError: If a column is missing or not numeric, or there are no inputs.
-
-    >>> import pandas
-    >>> frame = pandas.DataFrame({"age": [1.0, 2.0], "price": [3.0, 4.0]})
-    >>> natgrad.data.from_frame(frame, target="price").y.tolist()
-    [3.0, 4.0]
-    """
-    if hasattr(frame, "__arrow_c_stream__") and not hasattr(frame, "to_numpy"):
-        import pyarrow
-
-        frame = pyarrow.table(frame)
-    names = list(getattr(frame, "column_names", None) or frame.columns)
-    require(names, [name for name in (target, weight) if name is not None])
-    column = lambda name: np.asarray(frame[name].to_numpy())
-
-    def numbers(name: str) -> np.ndarray:
-        values = column(name)
-        if values.dtype.kind in "mM":
-            raise InputError(dates(f"column {name!r}", next(iter(values), None)))
-        try:
-            return values.astype(float)
-        except (TypeError, ValueError) as error:
-            raise InputError(
-                f"column {name!r} is not of numbers ({error}); drop it, or make "
-                "numbers of it"
-            ) from error
-
-    inputs = [name for name in names if name not in (target, weight)]
-    if not inputs:
-        raise InputError(f"the table has no column besides {target!r} to predict from")
-    x, y = np.stack([numbers(name) for name in inputs], -1), column(target)
-    return Batch(x, y) if weight is None else Batch(x, y, numbers(weight))
-
-
 def as_batches(data: Any, batch_size: int = 256, seed: int = 0) -> Batches:
     """Batches of whatever was given: of columns in memory, or of an iterable of them.
 
@@ -366,7 +322,7 @@ def as_batches(data: Any, batch_size: int = 256, seed: int = 0) -> Batches:
     if hasattr(data, "columns") or hasattr(data, "__arrow_c_stream__"):  # a frame
         raise InputError(
             f"the data is {_shown(data)}, and which column is the target is not "
-            "known: give natgrad.data.from_frame(frame, target), or a pair (x, y)"
+            "known: give a pair (x, y), such as (frame[inputs], frame[target])"
         )
     is_tree = isinstance(data, tuple | dict | np.ndarray | jax.Array)
     if not is_tree and isinstance(data, Iterable):

@@ -83,18 +83,7 @@ class Part(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """What `scan` found in a table; `mean` and `deviation` are those of each input.
-
-    `num_complete` of its `num_rows` rows have no null; this is an estimate if the scan
-    did not read all rows. The sample is random, without replacement, from such rows.
-    `values` are the distinct targets: all strings, or the numbers if they are few.
-
-    >>> import pandas
-    >>> pandas.DataFrame({"a": [1, 2, 3], "b": [2, 4, 6]}).to_parquet("t.parquet")
-    >>> summary = natgrad.data.scan("t.parquet", target="b")
-    >>> summary.num_rows, summary.mean.tolist(), summary.target_mean
-    (3, [2.0], 4.0)
-    """
+    """What `scan` found in a table."""
 
     num_rows: int
     num_complete: int
@@ -122,16 +111,23 @@ def scan(
 
     `nulls` says what to do with a null: "error", "drop" its row, fill in the "mean", or
     also add an "indicator". Dates become days since the first; `date_periods`, of
-    "day", "week" and "year", add a sine and a cosine each. The sample has at most
-    `rows` rows.
+    "day", "week" and "year", add a sine and a cosine each.
+
+    Of the table's `num_rows` rows, `num_complete` have no null; `nulls` counts those of
+    each column. These are estimates if natgrad did not read all rows. `mean` and
+    `deviation` are those of each input, `target_mean` and `target_deviation` those of
+    the target. `values` are the distinct targets: all strings, or the numbers if they
+    are few. `sample_x` and `sample_y` are at most `rows` random rows without a null.
+    `schema` says what natgrad makes of each column; pass it to `Parquet`.
 
     Raises:
         InputError: If the files have no such columns, or a null with `nulls="error"`.
 
     >>> import pandas
     >>> pandas.DataFrame({"a": [1, 2, 3], "b": [2, 4, 6]}).to_parquet("t.parquet")
-    >>> natgrad.data.scan("t.parquet", target="b").num_complete
-    3
+    >>> found = natgrad.data.scan("t.parquet", target="b")
+    >>> found.num_complete, found.mean.tolist(), found.target_mean
+    (3, [2.0], 4.0)
     """
     part = scan_part(data, target, inputs, nulls, rows, seed, date_periods=date_periods)
     return merge([part])
