@@ -11,7 +11,6 @@ __all__ = [
     "CheckpointError",
     "CorruptFileError",
     "IncompatibleFileError",
-    "PeerError",
     "InputWarning",
     "NumericalWarning",
     "CheckpointWarning",

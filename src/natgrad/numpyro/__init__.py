@@ -8,8 +8,8 @@ except ImportError as error:
         name="numpyro",
     ) from error
 
-from natgrad.numpyro._diagnose import Diagnosis as Diagnosis, diagnose as diagnose
-from natgrad.numpyro._fit import FitResult as FitResult, fit as fit
+from natgrad.numpyro._diagnose import diagnose as diagnose
+from natgrad.numpyro._fit import fit as fit
 from natgrad.numpyro._guide import AutoNatural as AutoNatural
 from natgrad.numpyro._optimizer import optimizer as optimizer
 
@@ -19,6 +19,4 @@ __all__ = [
     "AutoNatural",
     "optimizer",
     "diagnose",
-    "FitResult",
-    "Diagnosis",
 ]

@@ -25,12 +25,7 @@ FEWEST = 5
 
 
 class Diagnosis(NamedTuple):
-    """What `diagnose` returns: the ELBO in nats, its standard error, and k-hat.
-
-    >>> diagnosis = natgrad.numpyro.Diagnosis(elbo=-2.5, error=0.01, khat=0.3)
-    >>> diagnosis.khat <= 0.7  # the guide is a good fit
-    True
-    """
+    """The ELBO in nats, its standard error, and k-hat."""
 
     elbo: float
     error: float
@@ -48,7 +43,8 @@ def diagnose(
 ) -> Diagnosis:
     """The ELBO of a guide with its standard error, and k-hat of its importance weights.
 
-    It works for any guide of NumPyro. k-hat is the shape of the generalized Pareto
+    The result has the fields `elbo`, in nats, `error` and `khat`. It works for any
+    guide of NumPyro. k-hat is the shape of the generalized Pareto
     distribution of the largest weights p(z, data)/q(z) (Vehtari et al. 2024). Above 0.7
     natgrad warns that the guide is a poor fit: transform the model, or run NUTS.
 

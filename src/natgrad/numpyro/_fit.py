@@ -22,14 +22,7 @@ SMALL = 100_000
 
 
 class FitResult(NamedTuple):
-    """What `fit` returns: the fields of NumPyro's `SVIRunResult`, and the guide.
-
-    `losses` has the loss of each step, and `has_converged` is False if the run was
-    stopped by `steps`.
-
-    >>> natgrad.numpyro.FitResult._fields
-    ('params', 'state', 'losses', 'guide', 'has_converged')
-    """
+    """The fields of NumPyro's `SVIRunResult`, the guide, and whether it converged."""
 
     params: dict[str, Any]
     state: Any
@@ -55,7 +48,12 @@ def fit(
     `args` and `kwargs` are those of the model. The run ends when the ELBO is estimated
     to be within `tolerance` nats of its optimum, or after `steps` steps. `family` and
     `families` are those of `AutoNatural`; `draws` and `learning_rate` are those of
-    `optimizer`. Pass `result.guide` and `result.params` to NumPyro's `Predictive`.
+    `optimizer`.
+
+    The result has the fields of NumPyro's `SVIRunResult` (`params`, `state` and
+    `losses`, the loss of each step), the `guide`, and `has_converged`, which is False
+    if the run was stopped by `steps`. Pass `result.guide` and `result.params` to
+    NumPyro's `Predictive`.
 
     Raises:
         InputError: If `steps` is not positive.
