@@ -7,9 +7,8 @@ model is a mixture of multinomials for short documents,
 
     π ~ Dirichlet(1),  φₖ ~ Dirichlet(1),  zₙ ~ π,  words of document n ~ φ_zₙ,
 
-and the posterior is q(z) q(π) q(φ). A gradient step is a straight line in whatever
-coordinates are stored, so the blocks are stored in coordinates that are θ itself
-(`Logits`) or θ + 1 (`Concentration` of `Plain` numbers).
+and the posterior is q(z) q(π) q(φ). `mirror_descent` steps along a straight line in θ,
+whatever coordinates are stored: here logits, and logarithms of concentrations.
 
     python examples/mixture_of_multinomials.py --out figure.png
 """
@@ -29,14 +28,14 @@ from scipy.optimize import linear_sum_assignment
 
 import natgrad
 from natgrad.families import categorical, dirichlet
-from natgrad.positive import Plain
+from natgrad.positive import Log
 
 
 jax.config.update("jax_enable_x64", True)
 
 DOCUMENTS, WORDS, TOPICS, LENGTH = 200, 50, 4, 10
-PRIOR_WEIGHTS = dirichlet.Concentrations(Plain(jnp.ones(TOPICS)))
-PRIOR_TOPICS = dirichlet.Concentrations(Plain(jnp.ones((TOPICS, WORDS))))
+PRIOR_WEIGHTS = dirichlet.Concentrations(Log(jnp.zeros(TOPICS)))
+PRIOR_TOPICS = dirichlet.Concentrations(Log(jnp.zeros((TOPICS, WORDS))))
 
 
 class Shared(NamedTuple):
@@ -72,7 +71,7 @@ def bound(z: categorical.Logits, shared: Shared, counts: np.ndarray) -> jax.Arra
 
 
 def natural_step(loss: Callable[[Any], jax.Array], q: Any) -> Any:
-    tx = natgrad.ngd(1.0)
+    tx = natgrad.mirror_descent(1.0)
     updates, _ = tx.update(jax.grad(loss)(q), tx.init(q), q)
     return optax.apply_updates(q, updates)
 
@@ -99,7 +98,7 @@ def main(out: Path | None = None, sweeps: int = 40) -> Result:
     beta = jax.random.uniform(jax.random.key(1), (TOPICS, WORDS), minval=1, maxval=2)
 
     z = categorical.Logits(jnp.zeros((DOCUMENTS, TOPICS)))
-    as_dirichlet = lambda value: dirichlet.Concentrations(Plain(value))
+    as_dirichlet = lambda value: dirichlet.Concentrations(Log(jnp.log(value)))
     shared = Shared(as_dirichlet(alpha), as_dirichlet(beta))
 
     bounds, classical_bounds, difference = [], [], 0.0

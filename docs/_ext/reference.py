@@ -293,7 +293,8 @@ def _construction(name: Name) -> str:
                 )
     for ancestor in reversed(public.lineage(name)):
         for member in public.members(ancestor):
-            if isinstance(member.node, ast.AnnAssign):
+            is_field = isinstance(member.node, ast.AnnAssign)
+            if is_field and "ClassVar" not in ast.unparse(member.node):
                 text = f"{member.name}: {_type(member.node.annotation, ancestor.home)}"
                 fields[member.name] = text + _default(member.node.value)
     return f"({', '.join(fields.values())})" if fields else ""

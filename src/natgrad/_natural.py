@@ -82,9 +82,8 @@ def scale_by_inverse_fisher() -> optax.GradientTransformation:
 def stay_inside() -> optax.GradientTransformation:
     """Halves the update of a distribution until it leads to a member of the family.
 
-    Put it last in a chain if the coordinates are constrained, as those of `Full` and
-    `Plain` are. An update that leads outside at every size, or is not finite, becomes
-    zero.
+    Put it last in a chain if the coordinates are constrained, as those of `Full` are.
+    An update that leads outside at every size, or is not finite, becomes zero.
 
     Raises:
         ValueError: If `update` gets no parameters.

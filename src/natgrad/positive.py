@@ -1,4 +1,4 @@
-"""Positive numbers in coordinates: Plain, Log, Softplus."""
+"""Positive numbers in coordinates: Log, Softplus."""
 
 import abc
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 
-__all__ = ["Log", "Softplus", "Plain", "AbstractPositive"]
+__all__ = ["Log", "Softplus", "AbstractPositive"]
 
 
 Numbers = Float[Array, "..."]
@@ -46,11 +46,7 @@ class AbstractPositive(eqx.Module):
 
 
 class Plain(AbstractPositive):
-    """Positive numbers stored as they are.
-
-    >>> print(Plain(jnp.array([0.5, 2.0])).value())
-    [0.5 2. ]
-    """
+    """Positive numbers stored as they are."""
 
     plain: Numbers
 

@@ -12,17 +12,13 @@ from natgrad.families import (
     normal_inverse_wishart as normal_inverse_wishart,
     wishart as wishart,
 )
-from natgrad.families._base import (
-    AbstractDistribution as AbstractDistribution,
-    is_distribution as is_distribution,
-)
+from natgrad.families._base import AbstractDistribution as AbstractDistribution
 from natgrad.families._implicit import AbstractImplicit as AbstractImplicit
 
 
 __all__ = [
     "AbstractDistribution",
     "AbstractImplicit",
-    "is_distribution",
     "gaussian",
     "diagonal",
     "gamma",

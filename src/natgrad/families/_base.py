@@ -3,7 +3,7 @@
 import abc
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeGuard, TypeVar
 
 import equinox as eqx
 import jax
@@ -15,8 +15,9 @@ T = TypeVar("T")
 # The runtime checker of the tests cannot read a bound that is defined below.
 if TYPE_CHECKING:
     Q = TypeVar("Q", bound="AbstractDistribution[Any]")
+    C = TypeVar("C", bound="type[AbstractDistribution[Any]]")
 else:
-    Q = TypeVar("Q")
+    Q, C = TypeVar("Q"), TypeVar("C")
 Scalar = Float[Array, "*batch"]
 
 
@@ -29,6 +30,18 @@ def inner(theta: T, statistics: T, like: Array) -> Array:
 
     products = jax.tree.leaves(jax.tree.map(product, theta, statistics))
     return functools.reduce(jnp.add, products)
+
+
+def family(statistics: type[Any] | None = None) -> Callable[[C], C]:
+    """Marks the class that all coordinate systems of a family share."""
+
+    def mark(cls: C) -> C:
+        cls.Family = cls
+        if statistics is not None:
+            cls.Statistics = statistics
+        return cls
+
+    return mark
 
 
 class AbstractDistribution(eqx.Module, Generic[T]):
@@ -45,6 +58,12 @@ class AbstractDistribution(eqx.Module, Generic[T]):
     point: to keep fixed parameters, to start a root search, or to lose no digits near
     it.
     """
+
+    Family: ClassVar[type[Any]]
+    """What all coordinate systems of a family share; subclass it to write another."""
+
+    Statistics: ClassVar[type[Any]]
+    """The class of T(u), θ and η, unless these are one array."""
 
     @abc.abstractmethod
     def natural(self) -> T:
@@ -156,11 +175,7 @@ class Trial(NamedTuple):
 
 
 def is_distribution(node: object) -> TypeGuard[AbstractDistribution[Any]]:
-    """Whether a node of a tree is a distribution.
-
-    >>> natgrad.families.is_distribution(q), natgrad.families.is_distribution(1.0)
-    (True, False)
-    """
+    """Whether a node of a tree is a distribution."""
     return isinstance(node, AbstractDistribution)
 
 

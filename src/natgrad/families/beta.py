@@ -8,29 +8,25 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from natgrad.families._base import family
 from natgrad.families._implicit import AbstractImplicit
 from natgrad.positive import AbstractPositive, positive_part
 
 
-__all__ = ["Concentrations", "MeanTotal", "AbstractBeta", "Statistics"]
+__all__ = ["Concentrations", "MeanTotal"]
 
 
 Scalar = Float[Array, "*batch"]
 
 
 class Statistics(NamedTuple):
-    """The shape of T(u) = (log u, log(1 − u)), and so of θ and η.
-
-    >>> from natgrad.families import beta
-    >>> q = beta.Concentrations(Plain(jnp.array(2.0)), Plain(jnp.array(3.0)))
-    >>> print(*q.natural())
-    1.0 2.0
-    """
+    """The shape of T(u) = (log u, log(1 − u)), and so of θ and η."""
 
     log: Float[Array, "*batch"]
     log_rest: Float[Array, "*batch"]
 
 
+@family(Statistics)
 class AbstractBeta(AbstractImplicit[Statistics]):
     """q(u) ∝ u^(a − 1) (1 − u)^(b − 1), in which θ = (a − 1, b − 1)."""
 
@@ -57,8 +53,10 @@ class AbstractBeta(AbstractImplicit[Statistics]):
 class Concentrations(AbstractBeta):
     """A beta distribution in the coordinates a and b.
 
+    T(u) is (log u, log(1 − u)), in the fields `log` and `log_rest`.
+
     >>> from natgrad.families import beta
-    >>> q = beta.Concentrations(Plain(jnp.array(2.0)), Plain(jnp.array(3.0)))
+    >>> q = beta.Concentrations(Log(jnp.log(2.0)), Log(jnp.log(3.0)))
     >>> print(q.log_prob(jnp.array([0.1, 0.5])).round(2))
     [-0.03  0.41]
     """
@@ -79,7 +77,7 @@ class MeanTotal(AbstractBeta):
     log(a/b) are the log-odds of the mean.
 
     >>> from natgrad.families import beta
-    >>> q = beta.MeanTotal(jnp.array(0.0), Plain(jnp.array(4.0)))
+    >>> q = beta.MeanTotal(jnp.array(0.0), Log(jnp.log(4.0)))
     >>> print(*q.a_b())
     2.0 2.0
     """

@@ -6,16 +6,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from natgrad.families._base import AbstractDistribution
+from natgrad.families._base import AbstractDistribution, family
 
 
-__all__ = ["Logits", "Probabilities", "AbstractCategorical"]
+__all__ = ["Logits", "Probabilities"]
 
 
 Scalar = Float[Array, "*batch"]
 Vector = Float[Array, "*batch J"]
 
 
+@family()
 class AbstractCategorical(AbstractDistribution[Vector]):
     """K classes, the last of which is the reference: T(u) has a one for each other.
 

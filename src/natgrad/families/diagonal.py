@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from natgrad.families._base import AbstractDistribution
+from natgrad.families._base import AbstractDistribution, family
 from natgrad.families.gaussian import kl_from_factors
 from natgrad.linalg._triangular import Columns, Matrix
 from natgrad.positive import AbstractPositive
 
 
-__all__ = ["Moments", "Canonical", "AbstractDiagonal", "Statistics"]
+__all__ = ["Moments", "Canonical"]
 
 
 Scalar = Float[Array, "*batch"]
@@ -22,18 +22,13 @@ Vector = Float[Array, "*batch M"]
 
 
 class Statistics(NamedTuple):
-    """The shape of T(u) = (u, u²), and so of θ and η.
-
-    >>> from natgrad.families import diagonal
-    >>> q = diagonal.Moments(jnp.ones(2), Plain(jnp.ones(2)))
-    >>> print(q.expectation().second)
-    [2. 2.]
-    """
+    """The shape of T(u) = (u, u²), and so of θ and η."""
 
     first: Float[Array, "*batch M"]
     second: Float[Array, "*batch M"]
 
 
+@family(Statistics)
 class AbstractDiagonal(AbstractDistribution[Statistics]):
     """N(m, diag v), in which θ = (m/v, −1/(2v)) and η = (m, v + m²).
 
@@ -120,6 +115,8 @@ class AbstractDiagonal(AbstractDistribution[Statistics]):
 class Moments(AbstractDiagonal):
     """A diagonal Gaussian in the coordinates m and v.
 
+    T(u) is (u, u²), in the fields `first` and `second`.
+
     >>> from natgrad.families import diagonal
     >>> q = diagonal.Moments(jnp.zeros(2), Log(jnp.zeros(2)))
     >>> print(q.variances(), f"{q.entropy():.2f}")
@@ -159,7 +156,7 @@ class Canonical(AbstractDiagonal):
     """A diagonal Gaussian in the coordinates θ₁ = m/v and −θ₂ = 1/(2v).
 
     >>> from natgrad.families import diagonal
-    >>> q = diagonal.Canonical(jnp.ones(2), Plain(jnp.full(2, 0.5)))
+    >>> q = diagonal.Canonical(jnp.ones(2), Log(jnp.log(jnp.full(2, 0.5))))
     >>> print(q.location(), q.variances())
     [1. 1.] [1. 1.]
     """

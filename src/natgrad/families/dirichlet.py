@@ -7,17 +7,19 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from natgrad.families._base import family
 from natgrad.families._implicit import AbstractImplicit
 from natgrad.positive import AbstractPositive, positive_part
 
 
-__all__ = ["Concentrations", "MeanTotal", "AbstractDirichlet"]
+__all__ = ["Concentrations", "MeanTotal"]
 
 
 Scalar = Float[Array, "*batch"]
 Vector = Float[Array, "*batch K"]
 
 
+@family()
 class AbstractDirichlet(AbstractImplicit[Vector]):
     """q(u) ∝ ∏ uₖ^(αₖ − 1) on the simplex, in which θ = α − 1 and T(u) = log u."""
 
@@ -64,7 +66,7 @@ class MeanTotal(AbstractDirichlet):
     The log-odds are those against the last part.
 
     >>> from natgrad.families import dirichlet
-    >>> q = dirichlet.MeanTotal(jnp.zeros(2), Plain(jnp.array(6.0)))
+    >>> q = dirichlet.MeanTotal(jnp.zeros(2), Log(jnp.log(6.0)))
     >>> print(q.concentrations())
     [2. 2. 2.]
     """

@@ -8,29 +8,25 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from natgrad.families._base import family
 from natgrad.families._implicit import AbstractImplicit
 from natgrad.positive import AbstractPositive, positive_part
 
 
-__all__ = ["ShapeRate", "MeanShape", "AbstractGamma", "Statistics"]
+__all__ = ["ShapeRate", "MeanShape"]
 
 
 Scalar = Float[Array, "*batch"]
 
 
 class Statistics(NamedTuple):
-    """The shape of T(u) = (log u, u), and so of θ and η.
-
-    >>> from natgrad.families import gamma
-    >>> q = gamma.ShapeRate(Plain(jnp.array(3.0)), Plain(jnp.array(2.0)))
-    >>> print(*q.natural())
-    2.0 -2.0
-    """
+    """The shape of T(u) = (log u, u), and so of θ and η."""
 
     log: Float[Array, "*batch"]
     value: Float[Array, "*batch"]
 
 
+@family(Statistics)
 class AbstractGamma(AbstractImplicit[Statistics]):
     """q(u) ∝ u^(shape − 1) exp(−rate · u), in which θ = (shape − 1, −rate)."""
 
@@ -58,8 +54,10 @@ class AbstractGamma(AbstractImplicit[Statistics]):
 class ShapeRate(AbstractGamma):
     """A gamma distribution in the coordinates shape and rate.
 
+    T(u) is (log u, u), in the fields `log` and `value`.
+
     >>> from natgrad.families import gamma
-    >>> q = gamma.ShapeRate(Plain(jnp.array(3.0)), Plain(jnp.array(2.0)))
+    >>> q = gamma.ShapeRate(Log(jnp.log(3.0)), Log(jnp.log(2.0)))
     >>> print(f"{q.expectation().value:.2f} {q.log_prob(jnp.array(1.0)):.2f}")
     1.50 -0.61
     """
@@ -78,7 +76,7 @@ class MeanShape(AbstractGamma):
     """A gamma distribution in the coordinates mean = shape / rate and shape.
 
     >>> from natgrad.families import gamma
-    >>> q = gamma.MeanShape(Plain(jnp.array(1.5)), Plain(jnp.array(3.0)))
+    >>> q = gamma.MeanShape(Log(jnp.log(1.5)), Log(jnp.log(3.0)))
     >>> print(*q.shape_rate())
     3.0 2.0
     """

@@ -8,29 +8,25 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from natgrad.families._base import family
 from natgrad.families._implicit import AbstractImplicit
 from natgrad.positive import AbstractPositive, positive_part
 
 
-__all__ = ["ShapeScale", "ModeShape", "AbstractInverseGamma", "Statistics"]
+__all__ = ["ShapeScale", "ModeShape"]
 
 
 Scalar = Float[Array, "*batch"]
 
 
 class Statistics(NamedTuple):
-    """The shape of T(u) = (log u, 1/u), and so of θ and η.
-
-    >>> from natgrad.families import inverse_gamma
-    >>> q = inverse_gamma.ShapeScale(Plain(jnp.array(3.0)), Plain(jnp.array(2.0)))
-    >>> print(*q.natural())
-    -4.0 -2.0
-    """
+    """The shape of T(u) = (log u, 1/u), and so of θ and η."""
 
     log: Float[Array, "*batch"]
     reciprocal: Float[Array, "*batch"]
 
 
+@family(Statistics)
 class AbstractInverseGamma(AbstractImplicit[Statistics]):
     """q(u) ∝ u^(−shape − 1) exp(−scale / u), in which θ = (−shape − 1, −scale).
 
@@ -63,8 +59,10 @@ class AbstractInverseGamma(AbstractImplicit[Statistics]):
 class ShapeScale(AbstractInverseGamma):
     """An inverse gamma distribution in the coordinates shape and scale.
 
+    T(u) is (log u, 1/u), in the fields `log` and `reciprocal`.
+
     >>> from natgrad.families import inverse_gamma
-    >>> q = inverse_gamma.ShapeScale(Plain(jnp.array(3.0)), Plain(jnp.array(2.0)))
+    >>> q = inverse_gamma.ShapeScale(Log(jnp.log(3.0)), Log(jnp.log(2.0)))
     >>> print(f"{q.expectation().reciprocal:.2f} {q.log_prob(jnp.array(1.0)):.2f}")
     1.50 -0.61
     """
@@ -86,7 +84,7 @@ class ModeShape(AbstractInverseGamma):
     The mode is scale / (shape + 1). The mean exists only for a shape above 1.
 
     >>> from natgrad.families import inverse_gamma
-    >>> q = inverse_gamma.ModeShape(Plain(jnp.array(0.5)), Plain(jnp.array(3.0)))
+    >>> q = inverse_gamma.ModeShape(Log(jnp.log(0.5)), Log(jnp.log(3.0)))
     >>> print(*q.shape_scale())
     3.0 2.0
     """

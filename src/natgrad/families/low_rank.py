@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from natgrad.errors import InputError
-from natgrad.families._base import AbstractDistribution
+from natgrad.families._base import AbstractDistribution, family
 from natgrad.families.diagonal import AbstractDiagonal
 from natgrad.families.gaussian import (
     Statistics,
@@ -47,6 +47,7 @@ ROUNDS = 500
 """How many products with the Fisher matrix a natural gradient may take."""
 
 
+@family(Statistics)
 class MeanPrecision(AbstractDistribution[Statistics]):
     """N(m, S) with S⁻¹ = diag(d) + B Bᵀ, in the coordinates m, d and B.
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from natgrad.families import wishart
-from natgrad.families._base import AbstractDistribution, inner
+from natgrad.families._base import AbstractDistribution, family, inner
 from natgrad.linalg._triangular import (
     Scalar,
     Vector,
@@ -21,37 +21,18 @@ from natgrad.linalg._triangular import (
 from natgrad.positive import AbstractPositive, positive_part
 
 
-__all__ = ["MeanPrecision", "Draw", "Statistics"]
+__all__ = ["MeanPrecision"]
 
 
 class Draw(NamedTuple):
-    """A mean μ and a covariance Σ, or as many of both.
-
-    >>> from natgrad.families import normal_inverse_wishart, wishart
-    >>> precision = wishart.RateDof(Full(jnp.eye(2)), Plain(jnp.array(3.0)))
-    >>> q = normal_inverse_wishart.MeanPrecision(
-    ...     jnp.zeros(2), Plain(jnp.array(1.0)), precision
-    ... )
-    >>> draw = q.sample(jax.random.key(0), (5,))
-    >>> draw.mean.shape, draw.covariance.shape
-    ((5, 2), (5, 2, 2))
-    """
+    """A mean μ and a covariance Σ, or as many of both."""
 
     mean: Float[Array, "... P"]
     covariance: Float[Array, "... P P"]
 
 
 class Statistics(NamedTuple):
-    """The shape of T(μ, Σ) = (log |Σ|, Σ⁻¹, Σ⁻¹μ, μᵀΣ⁻¹μ), and so of θ and η.
-
-    >>> from natgrad.families import normal_inverse_wishart, wishart
-    >>> precision = wishart.RateDof(Full(jnp.eye(2)), Plain(jnp.array(3.0)))
-    >>> q = normal_inverse_wishart.MeanPrecision(
-    ...     jnp.ones(2), Plain(jnp.array(0.5)), precision
-    ... )
-    >>> print(q.natural().linear, q.natural().square)
-    [0.5 0.5] -0.25
-    """
+    """The shape of T(μ, Σ) = (log |Σ|, Σ⁻¹, Σ⁻¹μ, μᵀΣ⁻¹μ), and so of θ and η."""
 
     log_det: Float[Array, "*batch"]
     matrix: Float[Array, "*batch P P"]
@@ -59,6 +40,7 @@ class Statistics(NamedTuple):
     square: Float[Array, "*batch"]
 
 
+@family(Statistics)
 class MeanPrecision(AbstractDistribution[Statistics]):
     """N(μ; m, Σ/κ) times the inverse Wishart distribution of Σ.
 
@@ -66,14 +48,16 @@ class MeanPrecision(AbstractDistribution[Statistics]):
     the scale matrix Ψ of the inverse Wishart and whose ν is its degrees of freedom. So
     `wishart.RateDof` stores Ψ, and `wishart.ScaleDof` stores Ψ⁻¹.
 
-    θ = (−(ν + P + 2)/2, −(Ψ + κmmᵀ)/2, κm, −κ/2). Slopes are taken with respect to
-    statistics in which μ − m stands for μ. This changes neither the family nor the
-    step, and it keeps all digits however large the mean is.
+    T(μ, Σ) is (log |Σ|, Σ⁻¹, Σ⁻¹μ, μᵀΣ⁻¹μ), in the fields `log_det`, `matrix`, `linear`
+    and `square`, and θ = (−(ν + P + 2)/2, −(Ψ + κmmᵀ)/2, κm, −κ/2). `sample` returns
+    draws with the fields `mean` and `covariance`, as `log_prob` takes them. Slopes are
+    taken with respect to statistics in which μ − m stands for μ. This changes neither
+    the family nor the step, and it keeps all digits however large the mean is.
 
     >>> from natgrad.families import normal_inverse_wishart, wishart
-    >>> precision = wishart.RateDof(Full(jnp.eye(2)), Plain(jnp.array(3.0)))
+    >>> precision = wishart.RateDof(Full(jnp.eye(2)), Log(jnp.log(3.0)))
     >>> q = normal_inverse_wishart.MeanPrecision(
-    ...     jnp.zeros(2), Plain(jnp.array(1.0)), precision
+    ...     jnp.zeros(2), Log(jnp.log(1.0)), precision
     ... )
     >>> print(f"{q.entropy():.2f} {q.kl(q):.2f}")
     2.68 0.00

@@ -11,7 +11,7 @@ from jax import lax
 from jax.scipy.special import digamma, gammaln
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from natgrad.families._base import AbstractDistribution
+from natgrad.families._base import AbstractDistribution, family
 from natgrad.linalg import AbstractPositiveDefinite
 from natgrad.linalg._triangular import (
     Columns,
@@ -24,23 +24,17 @@ from natgrad.linalg._triangular import (
 from natgrad.positive import AbstractPositive, positive_part
 
 
-__all__ = ["ScaleDof", "RateDof", "AbstractWishart", "Statistics"]
+__all__ = ["ScaleDof", "RateDof"]
 
 
 class Statistics(NamedTuple):
-    """The shape of T(X) = (log |X|, X), and so of θ and η.
-
-    >>> from natgrad.families import wishart
-    >>> q = wishart.ScaleDof(Sqrt(jnp.eye(2)), Plain(jnp.array(3.0)))
-    >>> print(q.expectation().matrix)
-    [[4. 0.]
-     [0. 4.]]
-    """
+    """The shape of T(X) = (log |X|, X), and so of θ and η."""
 
     log_det: Float[Array, "*batch"]
     matrix: Float[Array, "*batch P P"]
 
 
+@family(Statistics)
 class AbstractWishart(AbstractDistribution[Statistics]):
     """q(X) ∝ |X|^((ν − P − 1)/2) exp(−tr(V⁻¹X)/2), with E[X] = νV.
 
@@ -158,8 +152,10 @@ class AbstractWishart(AbstractDistribution[Statistics]):
 class ScaleDof(AbstractWishart):
     """A Wishart distribution in the coordinates V and the excess of ν.
 
+    T(X) is (log |X|, X), in the fields `log_det` and `matrix`.
+
     >>> from natgrad.families import wishart
-    >>> q = wishart.ScaleDof(Sqrt(jnp.eye(2)), Plain(jnp.array(3.0)))
+    >>> q = wishart.ScaleDof(Sqrt(jnp.eye(2)), Log(jnp.log(3.0)))
     >>> print(f"{q.dof():.1f} {q.entropy():.1f}")
     4.0 6.3
     """
@@ -200,7 +196,7 @@ class RateDof(AbstractWishart):
     """A Wishart distribution in the coordinates V⁻¹ and the excess of ν.
 
     >>> from natgrad.families import wishart
-    >>> q = wishart.RateDof(Full(2 * jnp.eye(2)), Plain(jnp.array(3.0)))
+    >>> q = wishart.RateDof(Full(2 * jnp.eye(2)), Log(jnp.log(3.0)))
     >>> print(q.scale_matrix())
     [[0.5 0. ]
      [0.  0.5]]

@@ -1,15 +1,10 @@
-"""Positive definite matrices in several coordinates, and triangular solves."""
+"""Positive definite matrices in several coordinates."""
 
 from natgrad.linalg._storage import (
     AbstractPositiveDefinite as AbstractPositiveDefinite,
     Full as Full,
     Log as Log,
     Sqrt as Sqrt,
-    cholesky as cholesky,
-)
-from natgrad.linalg._triangular import (
-    solve_lower as solve_lower,
-    solve_lower_transposed as solve_lower_transposed,
 )
 
 
@@ -18,7 +13,4 @@ __all__ = [
     "Full",
     "Log",
     "AbstractPositiveDefinite",
-    "cholesky",
-    "solve_lower",
-    "solve_lower_transposed",
 ]

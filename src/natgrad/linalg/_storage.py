@@ -15,7 +15,7 @@ from natgrad.linalg._triangular import (
     Scalar,
     Shared,
     Vector,
-    cholesky as _cholesky,
+    cholesky,
     eye_like,
     lower_half,
     lower_of_product,
@@ -38,18 +38,6 @@ if TYPE_CHECKING:  # the runtime checker of the tests cannot read this bound
     S = TypeVar("S", bound="AbstractPositiveDefinite")
 else:
     S = TypeVar("S")
-
-
-def cholesky(matrix: Matrix) -> Matrix:
-    """The Cholesky factor of a symmetric matrix; NaN if there is none.
-
-    It factorizes a batch one matrix at a time with `jnp.linalg`, and cannot deadlock.
-
-    >>> print(natgrad.linalg.cholesky(jnp.array([[4.0, 2.0], [2.0, 5.0]])))
-    [[2. 0.]
-     [1. 2.]]
-    """
-    return _cholesky(symmetric(matrix))
 
 
 class AbstractPositiveDefinite(eqx.Module):
@@ -77,7 +65,7 @@ class AbstractPositiveDefinite(eqx.Module):
 
     def factor(self) -> Matrix:
         """F"""
-        return _cholesky(self.matrix())
+        return cholesky(self.matrix())
 
     def whiten(self, columns: Columns) -> Columns:
         """F⁻¹ x"""
@@ -208,7 +196,7 @@ class Sqrt(AbstractPositiveDefinite):
 
     def moved(self, change: Matrix) -> "Sqrt":
         inner = self.whiten(self.whiten(change).mT)
-        ratio = _cholesky(eye_like(inner) + symmetric(inner))
+        ratio = cholesky(eye_like(inner) + symmetric(inner))
         return Sqrt(lower_product(self.factor(), ratio))
 
     def factor(self) -> Matrix:
