@@ -67,7 +67,7 @@ def make_loss(x: np.ndarray, y: np.ndarray) -> Callable[[Any], jax.Array]:
     weights = weights / weights.sum()
     prior = gaussian.Moments(jnp.zeros(x.shape[1]), Sqrt(jnp.eye(x.shape[1])))
 
-    def loss(q: gaussian.AbstractGaussian) -> jax.Array:
+    def loss(q: gaussian.Moments | gaussian.Canonical) -> jax.Array:
         # The likelihood sees the weights only through x·w, which is one number.
         mean, var = x @ q.location(), ((x @ q.factor()) ** 2).sum(-1)
         logits = mean[:, None] + jnp.sqrt(var)[:, None] * nodes

@@ -342,8 +342,8 @@ MUTATIONS = (
     ),
     Mutation(
         "_cli/models.py",
-        "places = np.cumsum(is_complete) - 1",
-        "places = np.cumsum(is_complete)",
+        "places = np.maximum(np.cumsum(is_complete) - 1, 0)",
+        "places = np.minimum(np.cumsum(is_complete), len(values) - 1)",
         "after a row with a null, predictions are those of other rows",
         "cli/test_predicting.py",
         "parts_in_a_row",

@@ -87,6 +87,7 @@ def all_families() -> dict[str, list]:
             *(families.gamma.ShapeRate(s, s) for s in scalars),
             *(families.gamma.MeanShape(s, s) for s in (plain, log)),
             USERS["MeanSpread"](jnp.ones(()), zero),
+            EXTENSIONS["LogShapeRate"](zero, zero),
         ],
         "beta": [
             families.beta.Concentrations(number(2.3), number(0.6)),

@@ -32,6 +32,7 @@ ALIKE = {
     "diagonal.Canonical(Softplus)",
     "gamma.ShapeRate(Softplus)",
     "gamma.MeanShape(Plain)",
+    "gamma.LogShapeRate",
     "beta.Concentrations(Softplus)",
     "beta.MeanTotal(Plain)",
     "dirichlet.Concentrations(Softplus)",
@@ -58,6 +59,16 @@ def at(request):
 @pytest.fixture(params=map(case, FAMILIES))
 def family(request):
     return request.param
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name != "tilted"])
+def test_a_family_and_its_statistics_are_reached_from_any_of_its_coordinates(name):
+    points = FAMILIES[name].values()
+    assert len({type(q).Family for q in points}) == 1
+    for q in points:
+        assert isinstance(q, type(q).Family)
+        statistics = getattr(type(q), "Statistics", jax.Array)
+        assert isinstance(q.natural(), statistics)
 
 
 def loss(q: AbstractDistribution) -> jax.Array:
