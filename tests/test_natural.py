@@ -18,6 +18,7 @@ from natgrad.families import (
     normal_inverse_wishart,
     wishart,
 )
+from natgrad.families._base import is_distribution
 from natgrad.linalg import Full, Sqrt
 from natgrad.positive import Log, Plain
 from tests.points import FAMILIES, assert_close, covariance, flat, vector
@@ -47,8 +48,8 @@ def tree(kind: str):
 
 
 def loss(params) -> jax.Array:
-    leaves = jax.tree.leaves(params, is_leaf=natgrad.families.is_distribution)
-    q = next(leaf for leaf in leaves if natgrad.families.is_distribution(leaf))
+    leaves = jax.tree.leaves(params, is_leaf=is_distribution)
+    q = next(leaf for leaf in leaves if is_distribution(leaf))
     noise = next(leaf for leaf in leaves if leaf is not q)
     fit = jnp.sum(jnp.log(jnp.cosh(q.location() - 1)))
     return q.kl(TARGET) + fit + (noise - 1) ** 2

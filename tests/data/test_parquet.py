@@ -13,8 +13,8 @@ from hypothesis import given, settings, strategies as st
 
 import natgrad
 from natgrad import gp
-from natgrad.data import Arrays, Batch, Batches, Parquet
-from natgrad.data._batches import Sample
+from natgrad.data import Arrays, Batch, Parquet
+from natgrad.data._batches import Batches, Sample
 from natgrad.data._dataset import ParquetDataset
 from natgrad.data._encoding import Category, Number
 from natgrad.data._parquet import noise
