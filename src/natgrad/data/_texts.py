@@ -133,9 +133,12 @@ class TextTable:
 
 def understood(texts: Sequence[str], has_commas: bool = False) -> TextColumn:
     """A column of texts, as natgrad takes it; spaces around a text do not count."""
-    column = np.empty(len(texts), object)
-    column[:] = [None if (t := text.strip()) in GAPS else t for text in texts]
-    is_there = np.array([text is not None for text in column], bool)
+    stripped: list[Any] = [*map(str.strip, texts)]
+    is_there = np.ones(len(texts), bool)
+    if not GAPS.isdisjoint(stripped):
+        stripped = [None if text in GAPS else text for text in stripped]
+        is_there = np.array([text is not None for text in stripped], bool)
+    column = np.array(stripped, object)
     there = column[is_there].tolist()
     values = np.full(len(column), np.nan)
     if not there:
