@@ -362,7 +362,7 @@ def test_quantiles_of_normal_targets_are_those_of_the_estimator(models):
     x = EncodedRows(model.schema.encode(rows_of(100)).x)
     found = model_files.predictions(model, x, np.ones(100, bool), LEVELS)
     expected = model.estimator.predict(x, quantiles=LEVELS)
-    columns = np.stack([found[f"q{level}"].to_numpy() for level in LEVELS], axis=1)
+    columns = np.stack([found[f"q{level}"] for level in LEVELS], axis=1)
     np.testing.assert_allclose(columns, expected, rtol=1e-12, atol=1e-12)
 
 
