@@ -38,7 +38,7 @@ def compiled(number: int, kind: str):
     from natgrad.gp._fit import default_rule
     from natgrad.train._compiled import _on_all_devices, first_state
     from natgrad.train._constants import NONE
-    from natgrad.train._devices import OneDevice
+    from natgrad.train._devices import Devices
     from natgrad.train._mesh import meshed
     from natgrad.train._rules import in_turn
 
@@ -56,7 +56,7 @@ def compiled(number: int, kind: str):
         "guarded": default_rule(1e6, 0.01),
     }
     rule = rules[kind]
-    devices = meshed(jax.devices()[:number]) if number > 1 else OneDevice()
+    devices = meshed(jax.devices()[:number]) if number > 1 else Devices()
     state = devices.spread(first_state(rule, False, model)._replace(best=None))
     batches = devices.place(Batch(x[None], y[None]))
     rest = (1, 100.0, 0.0, 1e6, 0)

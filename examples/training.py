@@ -96,7 +96,7 @@ def main(out: Path | None = None) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         history, difference = gaussian_process(rng, Path(folder))
     if out is not None:
-        history.plot()
+        natgrad.plot.history(history)
         plt.savefig(out, dpi=110)
         plt.close()
     return Result(weights, true_weights, history, difference)

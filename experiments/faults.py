@@ -393,12 +393,12 @@ def main() -> None:
             within = f"{middle:.1f} s in the middle, {most:.1f} s at most"
             limit = f"{STARTING} s to come together, {AT_ONCE:g} s after"
             rows.append((said, within, limit, "yes"))
-            write(rows)
+            write(options.kills, rows)
     print("all equal, bit for bit")
 
 
-def write(rows: list[tuple[str, ...]]) -> None:
-    lines = ["Made by `python experiments/faults.py`.", ""]
+def write(kills: int, rows: list[tuple[str, ...]]) -> None:
+    lines = [f"Made by `python experiments/faults.py --kills {kills}`.", ""]
     lines += ["| fault | all processes gone after | limit | then equal, bit for bit |"]
     lines += ["|---|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)]
     (RESULTS / "faults.md").write_text("\n".join(lines) + "\n")

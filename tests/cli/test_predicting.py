@@ -83,8 +83,10 @@ def models(tmp_path_factory):
         label.fit(x, np.where(y > 0, "yes", "no"))
     for name, estimator in {"one": number, "two": number, "class": label}.items():
         likelihood = "bernoulli" if estimator is label else "gaussian"
-        beside = {"schema": schema.to_dict(), "target": name}
-        beside |= {"likelihood": likelihood, "rows": 60}
+        beside = {"target": name, "likelihood": likelihood, "rows": 60}
+        estimator.schema_ = schema
+        estimator.feature_names_in_ = np.array(schema.names, dtype=object)
+        estimator.n_features_in_ = len(schema.names)
         estimator.save(folder / f"{name}.natgrad", metadata=beside)
     return folder
 

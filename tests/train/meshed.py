@@ -26,15 +26,10 @@ rng = np.random.default_rng(0)
 x = rng.uniform(-3, 3, (2000, 3))
 f = np.sin(2 * x[:, 0]) + 0.3 * x[:, 1]
 weight = rng.uniform(0.5, 2, 2000)
-if kind == "latents":
-    y, likelihood = (2 * f + 2).clip(0, 3).round(), gp.likelihoods.Softmax(4)
-else:
-    y = f + 0.1 * rng.standard_t(3, 2000)
-    likelihood = gp.likelihoods.StudentT(0.3)
+y = f + 0.1 * rng.standard_t(3, 2000)
+likelihood = gp.likelihoods.StudentT(0.3)
 model = gp.initialize(x, likelihood, num_inducing=11)
-options = {"latent_parts": 2} if kind == "latents" and devices == 4 else {}
-if kind == "score":
-    options["held_out"] = (x[:64], y[:64])
+options = {"held_out": (x[:64], y[:64])} if kind == "score" else {}
 fitted = gp.fit(
     model,
     Sample(Batch(x, y, weight), 256),

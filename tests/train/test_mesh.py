@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 
 from natgrad.data import Arrays, Batch, IterableBatches
-from natgrad.errors import InputError
 from natgrad.linalg import Full, Log, Sqrt
 from natgrad.train import _mesh as mesh
-from natgrad.train._devices import ALONE, AXIS, Across, OneDevice
+from natgrad.train._devices import ALONE, AXIS, Across, Devices
 
 
 ROOT = Path(__file__).parents[2]
@@ -77,11 +76,6 @@ def test_two_processes_are_two_devices_to_the_last_bit(trained):
 @pytest.mark.long
 def test_the_best_on_held_out_rows_is_the_best_of_one_device(trained):
     assert difference(trained("score", 1, 1), trained("score", 2, 2)) <= 1e-12
-
-
-@pytest.mark.long
-def test_latent_functions_that_are_shared_out_are_those_that_are_not(trained):
-    assert difference(trained("latents", 1, 1), trained("latents", 1, 4)) <= 1e-12
 
 
 def test_a_step_has_one_collective_of_the_bytes_that_it_should():
@@ -186,7 +180,5 @@ def test_a_loss_with_a_key_is_taken_at_its_word():
     assert mesh.unlike_parts(loss, 1.0, data()) is None
 
 
-def test_one_device_is_no_mesh_and_more_must_be_there():
-    assert mesh.devices_of(256) == OneDevice()
-    with pytest.raises(InputError, match="latent_parts is 2"):
-        mesh.devices_of(256, 2)
+def test_one_device_is_no_mesh():
+    assert mesh.devices_of(256) == Devices()

@@ -87,7 +87,7 @@ def open_model(path: str | os.PathLike[str]) -> Opened:
     try:
         opened = Opened(
             estimator,
-            _schema_of(estimator, saved),
+            estimator.schema_,
             saved["target"],
             saved["likelihood"],
             saved["rows"],
@@ -100,16 +100,6 @@ def open_model(path: str | os.PathLike[str]) -> Opened:
         ) from error
     _check_opened(opened)
     return opened
-
-
-def _schema_of(estimator: Any, saved: dict[str, Any]) -> Schema:
-    """The schema of a model; early versions saved it next to the estimator."""
-    if "schema" not in saved:
-        return estimator.schema_
-    estimator.schema_ = schema = Schema.from_dict(saved["schema"])
-    estimator.feature_names_in_ = np.array(schema.names, dtype=object)
-    estimator.n_features_in_ = len(schema.names)
-    return schema
 
 
 def _check_opened(model: Opened) -> None:

@@ -6,41 +6,43 @@ program on the same machine makes it many times slower.
 """
 
 import contextlib
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from natgrad._runtime.process_setting import ProcessSetting
-
 
 LARGE = 1500
 """Rows of a matrix from which more than one thread pays."""
 
-_limit: Any = None
+_lock, _users, _limits = threading.Lock(), [0], list[Any]()
 
 
-def _limit_blas() -> None:
-    global _limit
-    # The BLAS that SciPy brings is loaded by now: JAX has imported it.
-    _limit = ThreadpoolController().limit(limits=1, user_api="blas")
-
-
-def _restore_blas() -> None:
-    _limit.restore_original_limits()
-
-
-_one_thread = ProcessSetting(_limit_blas, _restore_blas)
-
-
-def few_threads(size: int) -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def few_threads(size: int) -> Iterator[None]:
     """Limits BLAS to one thread for matrices of `size` rows, unless that is large.
 
-    OpenBLAS takes the number from the main thread only; from other threads this has no
-    effect.
+    The first thread that enters sets the limit, and the last that leaves restores what
+    was. OpenBLAS takes the number from the main thread only; from other threads this
+    has no effect.
     """
-    return contextlib.nullcontext() if size >= LARGE else _one_thread.held()
+    if size >= LARGE:
+        yield
+        return
+    with _lock:
+        _users[0] += 1
+        if _users[0] == 1:  # the BLAS that SciPy brings is loaded: JAX has imported it
+            _limits.append(ThreadpoolController().limit(limits=1, user_api="blas"))
+    try:
+        yield
+    finally:
+        with _lock:
+            _users[0] -= 1
+            if _users[0] == 0:
+                _limits.pop().restore_original_limits()
 
 
 def largest(tree: Any) -> int:

@@ -1,7 +1,7 @@
 """Checkpoints: the states of a run, in a folder.
 
 A checkpoint is one file of natgrad's container, `<step>.natgrad`. Its JSON has the
-step, the score, the configuration and the path, type and shape of each leaf. Its one
+step, the configuration and the path, type and shape of each leaf. Its one
 array has the bytes of all leaves. The container verifies its SHA-256, and a file is
 written whole or not at all, so a crash or a flipped bit is never taken for a state.
 """
@@ -29,7 +29,6 @@ from natgrad.errors import (
     CheckpointWarning,
     CorruptFileError,
     InputError,
-    NatgradError,
 )
 
 
@@ -57,7 +56,6 @@ class Checkpoint(NamedTuple):
 
     step: int
     config: dict[str, Any]
-    score: float | None
     leaves: list[Leaf]
     values: list[np.ndarray]
 
@@ -83,15 +81,14 @@ class Checkpoint(NamedTuple):
 class FolderCheckpoints:
     """Checkpoints in a folder, written in the background.
 
-    The `keep` newest stay, and the one with the highest score. One process at a time
-    may use the folder.
+    The `keep` newest stay. One process at a time may use the folder.
     """
 
     def __init__(self, folder: str | os.PathLike, keep: int = 3) -> None:
         if keep < 1:
             raise InputError(f"keep is {keep}; at least 1 checkpoint must be kept")
         self._folder, self._keep = Path(folder).absolute(), keep
-        self._scores: dict[int, float | None] = {}
+        self._damaged: set[int] = set()
         self._pending: tuple[int, Future[None]] | None = None
         with contextlib.ExitStack() as undo:
             try:
@@ -106,12 +103,6 @@ class FolderCheckpoints:
                     f"{self._folder} cannot hold checkpoints: {_reason(error)}"
                 ) from error
             undo.pop_all()
-        for step in steps_in(self._folder):
-            with contextlib.suppress(NatgradError, OSError, LookupError):
-                document = container.read_document(_path(self._folder, step))
-                score = document["score"]  # of a damaged file it may be anything
-                is_score = isinstance(score, int | float) and math.isfinite(score)
-                self._scores[step] = score if is_score else None
         self._worker = ThreadPoolExecutor(1, "natgrad-checkpoint")
 
     def __enter__(self) -> "FolderCheckpoints":
@@ -120,9 +111,7 @@ class FolderCheckpoints:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def save(
-        self, step: int, state: Any, config: dict[str, Any], score: float | None = None
-    ) -> None:
+    def save(self, step: int, state: Any, config: dict[str, Any]) -> None:
         """Copies a state, any tree of arrays and numbers, and writes it.
 
         It first waits for the save before, and raises what failed there. A step that is
@@ -130,7 +119,7 @@ class FolderCheckpoints:
         it would mix two runs.
         """
         self._settle()
-        newest = max(self._scores, default=-1)
+        newest = max(self._valid(), default=-1)
         if step < 0:
             raise InputError(f"step is {step}; steps count from 0")
         if step == newest:
@@ -141,12 +130,9 @@ class FolderCheckpoints:
                 "cannot follow it: resume from there, or use another folder"
             )
         saved, leaves = describe(state), jax.tree.leaves(state)
-        if score is not None:
-            score = float(score) if math.isfinite(score) else None
         document = {
             "checkpoint": FORMAT,
             "step": step,
-            "score": score,
             "config": as_json(config),
             "leaves": as_json(list(saved.values())),
         }
@@ -159,12 +145,6 @@ class FolderCheckpoints:
         """The newest valid checkpoint, or None if nothing was ever saved."""
         self._settle()
         return self._first_valid(steps_in(self._folder))
-
-    def best(self) -> Checkpoint | None:
-        """The checkpoint with the highest score, or None if none has a score."""
-        self._settle()
-        scored = [step for step, score in self._scores.items() if score is not None]
-        return self._first_valid(sorted(scored, key=self._rank, reverse=True))
 
     def wait(self) -> None:
         """Waits for the save in progress, and raises what failed."""
@@ -191,9 +171,9 @@ class FolderCheckpoints:
             raise CheckpointError(f"{self._folder} was closed; open it again")
         self.wait()
 
-    def _rank(self, step: int) -> tuple[float, int]:
-        score = self._scores[step]
-        return (-math.inf if score is None else score, step)
+    def _valid(self) -> list[int]:
+        """The steps that are not known to be damaged, the newest first."""
+        return [s for s in steps_in(self._folder) if s not in self._damaged]
 
     def _write(self, document: dict[str, Any], data: np.ndarray) -> None:
         step, needed = document["step"], data.nbytes + MARGIN
@@ -202,17 +182,13 @@ class FolderCheckpoints:
             left = f"it needs {needed:,} bytes, and {free:,} are free"
             raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {left}")
         container.write(_path(self._folder, step), document, {"state": data})
-        self._scores[step] = document["score"]
-        kept = {*sorted(self._scores)[-self._keep :], max(self._scores, key=self._rank)}
-        for step in steps_in(self._folder):
-            if step not in kept:
-                _path(self._folder, step).unlink()
-                self._scores.pop(step, None)
+        self._damaged.discard(step)
+        for step in {*steps_in(self._folder)} - {*self._valid()[: self._keep]}:
+            _path(self._folder, step).unlink()
 
     def _first_valid(self, steps: Iterable[int]) -> Checkpoint | None:
         found, damaged = first_valid(self._folder, steps)
-        for step in damaged:
-            self._scores.pop(step, None)
+        self._damaged |= damaged.keys()
         if found is None and damaged:
             listed = "; ".join(f"step {step}: {why}" for step, why in damaged.items())
             raise CheckpointError(f"{self._folder} has no valid checkpoint: {listed}")
@@ -263,7 +239,7 @@ def _read(folder: Path, step: int) -> Checkpoint:
         data = arrays["state"][begin:end].tobytes()
         values.append(np.frombuffer(data, dtype).reshape(leaf.shape))
         begin = end
-    return Checkpoint(step, document["config"], document["score"], leaves, values)
+    return Checkpoint(step, document["config"], leaves, values)
 
 
 def describe(state: Any) -> dict[int, Leaf]:

@@ -15,7 +15,7 @@ from natgrad._runtime.compiler import LONG_RUN, SHORT_RUN
 from natgrad._runtime.programs import jit
 from natgrad.data._batches import Batches
 from natgrad.train._constants import Constants
-from natgrad.train._devices import AbstractDevices, Across
+from natgrad.train._devices import Across, Devices
 from natgrad.train._rules import Rule
 from natgrad.train._schedule import Plan, first_plan, planned, progress_of
 
@@ -72,7 +72,7 @@ def first_state(rule: Rule, has_score: bool, params: Any) -> State:
 
 
 def _on_all_devices(
-    rule: Rule, devices: AbstractDevices, complete: Constants, state: State, *rest: Any
+    rule: Rule, devices: Devices, complete: Constants, state: State, *rest: Any
 ) -> State:
     """Takes some steps on all devices."""
     steps = partial(_take_steps, rule, devices.across, complete)
@@ -165,7 +165,7 @@ class Caller:
     every: int
     steps: int | None
     limit: float | None
-    devices: AbstractDevices
+    devices: Devices
     complete: Constants
     room: int = 1
     # Unknown: the first call compiles. What was measured is to be agreed on.

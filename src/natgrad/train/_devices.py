@@ -1,10 +1,9 @@
 """What shares the work of a run: one device by default, and the seam for more.
 
-The loop asks an `AbstractDevices` for all that concerns other devices and processes.
+The loop asks `Devices` for all that concerns other devices and processes.
 One device of one process answers with what it was given.
 """
 
-import abc
 import contextlib
 from typing import Any, NamedTuple
 
@@ -75,98 +74,64 @@ class Across(NamedTuple):
 ALONE = Across()
 
 
-class AbstractDevices(abc.ABC):
-    """The devices of all processes that take the steps of one run."""
+class Devices:
+    """What takes the steps of a run: here one device, on which everything is already.
 
-    across: Across
+    `natgrad.train._mesh.ManyDevices` answers for many, of one process or of several.
+    """
+
+    across = ALONE
     """The devices that share a batch."""
 
-    is_first: bool
+    is_first = True
     """Whether this process prints and writes for all."""
 
-    is_one_process: bool
+    is_one_process = True
     """Whether this process may end a run by itself."""
 
-    @abc.abstractmethod
     def running(self) -> contextlib.AbstractContextManager[None]:
         """The time in which steps are taken."""
+        return contextlib.nullcontext()
 
-    @abc.abstractmethod
     def share(self, batches: Any, config: dict[str, Any]) -> Any:
         """The batches, of which this process gets its rows.
 
         Raises:
             InputError: If `config` is not the same in all processes.
         """
-
-    @abc.abstractmethod
-    def begin(self, state: Any, seconds: float) -> tuple[Any, float]:
-        """The state that a run begins with, where the steps need it."""
-
-    @abc.abstractmethod
-    def sharded(self, function: Any) -> Any:
-        """A function of what all devices have, whose second argument is batches."""
-
-    @abc.abstractmethod
-    def spread(self, tree: Any) -> Any:
-        """A tree that is the same in all processes, on every device."""
-
-    @abc.abstractmethod
-    def place(self, batches: Any) -> Any:
-        """The rows of this process, [steps, rows, ...], on its devices."""
-
-    @abc.abstractmethod
-    def local(self, tree: Any) -> Any:
-        """What all devices have together, on one device of this process."""
-
-    @abc.abstractmethod
-    def gather(self, tree: Any) -> Any:
-        """What the devices have together, on every device."""
-
-    @abc.abstractmethod
-    def agree(self, values: list[float]) -> list[float]:
-        """The largest of each number over all processes."""
-
-
-class OneDevice(AbstractDevices):
-    """One device, on which everything is already."""
-
-    across, is_first, is_one_process = ALONE, True, True
-
-    def running(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
-    def share(self, batches: Any, config: dict[str, Any]) -> Any:
         return batches
 
     def begin(self, state: Any, seconds: float) -> tuple[Any, float]:
+        """The state that a run begins with, as the first process has it."""
         return state, seconds
 
     def sharded(self, function: Any) -> Any:
+        """A function of what all devices have, whose second argument is batches."""
         return function
 
     def spread(self, tree: Any) -> Any:
+        """A tree that is the same in all processes, on every device."""
         return tree
 
     def place(self, batches: Any) -> Any:
+        """The rows of this process, [steps, rows, ...], on its devices."""
         return batches
 
     def local(self, tree: Any) -> Any:
-        return tree
-
-    def gather(self, tree: Any) -> Any:
+        """What all devices have, on one device of this process."""
         return tree
 
     def agree(self, values: list[float]) -> list[float]:
+        """The largest of each number over all processes."""
         return values
 
     # Equal ones share what is compiled.
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, OneDevice)
+        return type(other) is type(self)
 
     def __hash__(self) -> int:
-        return hash(OneDevice)
+        return hash(type(self))
 
 
 def _is_storage(node: Any) -> bool:

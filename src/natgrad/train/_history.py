@@ -137,35 +137,6 @@ class History:
 
         return pandas.DataFrame([dataclasses.asdict(record) for record in self])
 
-    def plot(self, axes: Any = None) -> Any:
-        """Draws the ELBO and the held-out score above, the step sizes below.
-
-        `axes` are two of Matplotlib's, by default those of a new figure. Returns them.
-        """
-        if axes is None:
-            try:
-                from matplotlib import pyplot
-            except ImportError as error:
-                raise ImportError(
-                    'plot needs Matplotlib: pip install "natgrad[plot]"'
-                ) from error
-            _, axes = pyplot.subplots(
-                2, 1, sharex=True, height_ratios=[3, 1], layout="constrained"
-            )
-        above, below = axes
-        steps = self.column("step")
-        above.plot(steps, self.column("objective"), label="ELBO per row")
-        if any(score is not None for score in self.column("score")):
-            above.plot(steps, self.column("score"), label="held-out log density")
-        above.set_ylim(*shown_range(self.column("objective") + self.column("score")))
-        above.set_ylabel("nats per row")
-        above.legend(loc="lower right")
-        if any(size is not None for size in self.column("step_size")):
-            below.semilogy(steps, self.column("step_size"), ".-", markersize=3)
-        below.set_ylabel("step size")
-        below.set_xlabel("step")
-        return axes
-
 
 def shown_range(values: list[float | None]) -> tuple[float, float]:
     """From the lowest to the highest of the values, without a steep start."""

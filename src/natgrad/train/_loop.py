@@ -169,8 +169,7 @@ class _Run:
         rule = self.rule = for_data(rule, batches.num_data, batches.fraction)
         self.loss, self.options = loss, options
         self.config = _described(batches, options.seed, options.config)
-        parts = options.latent_parts
-        devices = self.devices = devices_for(rule, loss, params, batches, parts)
+        devices = self.devices = devices_for(rule, loss, params, batches)
         self.batches = devices.share(batches, self.config)
         self.params, self.complete = divided(params)
         score = options.score

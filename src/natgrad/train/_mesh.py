@@ -4,9 +4,6 @@ A batch is cut into equal parts, one for each device of each process. A device s
 part alone, and the loss of the batch is the mean of those of its parts. Whatever a rule
 needs of the whole batch, it asks of `Across.mean`: one collective, of one flat vector.
 Then all devices continue with the same numbers, and so make the same decisions.
-
-Where a distribution is a batch of many, such as the latent functions of a classifier,
-devices may share it out too, as a second axis. That is left to XLA's partitioner.
 """
 
 import contextlib
@@ -28,11 +25,8 @@ from natgrad import distributed
 from natgrad._warnings import warn
 from natgrad.data._batch import Batch
 from natgrad.errors import InputError, InputWarning
-from natgrad.families._base import is_distribution
-from natgrad.train._devices import AXIS, AbstractDevices, Across, OneDevice
+from natgrad.train._devices import AXIS, Across, Devices
 
-
-LATENTS = "latents"
 
 ALL, ROWS = P(), P(None, AXIS)
 """What every device has; batches of one step after another, cut by rows."""
@@ -41,12 +35,11 @@ UNEQUAL = 1e-4
 """How far, as a share, a loss may be from the mean of its halves: rounding is less."""
 
 
-class ManyDevices(AbstractDevices):
+class ManyDevices(Devices):
     """All devices of all processes, or those of them that a batch can be cut for."""
 
     def __init__(self, mesh: Mesh):
         self.mesh, self.across = mesh, Across(mesh.shape[AXIS])
-        self.latents: int = mesh.shape[LATENTS]  # that share a batch of distributions
         self.is_first = jax.process_index() == 0
         self.is_one_process = jax.process_count() == 1
         self._watchdog = Watchdog()
@@ -94,7 +87,6 @@ class ManyDevices(AbstractDevices):
         return self.spread(state), float(seconds)
 
     def sharded(self, function: Any) -> Any:
-        """A function of what all devices have, whose second argument is batches."""
 
         def called(first: Any, batches: Any, *rest: Any) -> Any:
             specs = (ALL, ROWS, *(ALL for _ in rest))
@@ -108,14 +100,14 @@ class ManyDevices(AbstractDevices):
                 axis_names={AXIS},
                 check_vma=False,
             )
-            return self._laid_out(mapped(first, batches, *rest))
+            return mapped(first, batches, *rest)
 
         return called
 
     def spread(self, tree: Any) -> Any:
-        """A tree that is the same in all processes, on every device."""
+        sharding = NamedSharding(self.mesh, ALL)
 
-        def placed(leaf: Any, sharding: NamedSharding) -> Any:
+        def placed(leaf: Any) -> Any:
             is_array = isinstance(leaf, jax.Array)
             if is_array and leaf.sharding.is_equivalent_to(sharding, leaf.ndim):
                 return leaf
@@ -123,49 +115,17 @@ class ManyDevices(AbstractDevices):
             at = lambda place: value[place]
             return jax.make_array_from_callback(value.shape, sharding, at)
 
-        return jax.tree.map(placed, tree, self._shardings(tree))
+        return jax.tree.map(placed, tree)
 
     def place(self, batches: Any) -> Any:
-        """The rows of this process, [steps, rows, ...], on its devices."""
         sharding = NamedSharding(self.mesh, ROWS)
         put = functools.partial(jax.make_array_from_process_local_data, sharding)
         return jax.tree.map(put, batches)
 
     def local(self, tree: Any) -> Any:
-        """What all devices have together, on one device of this process."""
-        tree = self.gather(tree)
         is_shared = lambda leaf: isinstance(leaf, jax.Array)
         one = lambda leaf: leaf.addressable_data(0) if is_shared(leaf) else leaf
         return jax.tree.map(one, tree)
-
-    def gather(self, tree: Any) -> Any:
-        """What the devices have together, on every device."""
-        if self.latents == 1:
-            return tree
-        leaves, structure = jax.tree.flatten(tree)
-        leaves = _gathered(self.mesh)(leaves)
-        return jax.tree.unflatten(structure, leaves)
-
-    def _shardings(self, tree: Any) -> Any:
-        """Where each leaf lies: those of a batch of distributions may be shared out."""
-        mesh, parts = self.mesh, self.latents
-        whole, cut = NamedSharding(mesh, ALL), NamedSharding(mesh, P(LATENTS))
-
-        def of_node(node: Any) -> Any:
-            is_cut = is_distribution(node) and parts > 1
-            leaves = jax.tree.leaves(node)
-            is_cut = is_cut and all(len(x.shape) > 1 for x in leaves)
-            is_cut = is_cut and all(x.shape[0] % parts == 0 for x in leaves)
-            return jax.tree.map(lambda _: cut if is_cut else whole, node)
-
-        return jax.tree.map(of_node, tree, is_leaf=is_distribution)
-
-    def _laid_out(self, tree: Any) -> Any:
-        """Has a result of compiled code lie as what it goes back in as."""
-        if self.latents == 1:
-            return tree
-        constrained = jax.lax.with_sharding_constraint
-        return jax.tree.map(constrained, tree, self._shardings(tree))
 
     def _broadcast(self, tree: Any) -> Any:
         """A tree of numbers as the first process has it, to the last bit."""
@@ -186,7 +146,7 @@ class ManyDevices(AbstractDevices):
         here = len(self.mesh.local_devices)
         dtype = jax.dtypes.canonicalize_dtype(float)
         rows = np.tile(np.asarray(values, dtype), (here, 1))
-        sharding = NamedSharding(self.mesh, P((AXIS, LATENTS)))
+        sharding = NamedSharding(self.mesh, P(AXIS))
         stacked = jax.make_array_from_process_local_data(sharding, rows)
         agreed = np.asarray(_largest(self.mesh)(stacked)).tolist()
         self._watchdog.see()
@@ -262,22 +222,15 @@ def _largest(mesh: Mesh) -> Any:
     return jax.jit(lambda rows: rows.max(0), out_shardings=NamedSharding(mesh, ALL))
 
 
-@functools.lru_cache(maxsize=8)
-def _gathered(mesh: Mesh) -> Any:
-    return jax.jit(lambda leaves: leaves, out_shardings=NamedSharding(mesh, ALL))
-
-
-def devices_for(
-    rule: Any, loss: Any, params: Any, batches: Any, latents: int
-) -> AbstractDevices:
+def devices_for(rule: Any, loss: Any, params: Any, batches: Any) -> Devices:
     """All devices, if the loss can be shared out to them.
 
     Raises:
         InputError: If there are several processes and it cannot.
     """
     if rule.is_over is not None:  # such a rule sees all rows at every step
-        return OneDevice()
-    devices = devices_of(getattr(batches, "batch_size", None), latents)
+        return Devices()
+    devices = devices_of(getattr(batches, "batch_size", None))
     if devices.across.number == 1 or rule.is_shareable or loss is None:
         return devices
     why = unlike_parts(loss, params, batches)
@@ -285,29 +238,15 @@ def devices_for(
         raise InputError(why)
     if why is not None:
         warn(f"{why}; one device is used", InputWarning)
-    return devices if why is None else OneDevice()
+    return devices if why is None else Devices()
 
 
-def devices_of(rows: int | None, latents: int = 1) -> AbstractDevices:
+def devices_of(rows: int | None) -> Devices:
     """The devices that batches of so many rows, of all processes, are cut for.
 
-    All there are, if they divide the rows; of one process alone as many as do. Of them
-    `latents` at a time have the same rows, and share out batches of distributions.
+    All there are, if they divide the rows; of one process alone as many as do.
     """
     everywhere = jax.devices()
-    if len(everywhere) % latents or jax.local_device_count() % latents:
-        raise InputError(
-            f"latent_parts is {latents}; it should divide the "
-            f"{jax.local_device_count()} devices of a process"
-        )
-    if latents > 1:
-        number = len(everywhere) // latents
-        if rows is None or rows % number:
-            raise InputError(
-                f"batches have {rows} rows, which cannot be split equally for {number} "
-                f"times {latents} devices; use a multiple of {number}"
-            )
-        return meshed(everywhere, latents)
     if jax.process_count() > 1:
         if rows is None or rows % len(everywhere):
             raise InputError(
@@ -316,14 +255,11 @@ def devices_of(rows: int | None, latents: int = 1) -> AbstractDevices:
             )
         return meshed(everywhere)
     if rows is None or len(everywhere) == 1:
-        return OneDevice()
+        return Devices()
     number = max(n for n in range(1, len(everywhere) + 1) if rows % n == 0)
-    if number == 1:
-        return OneDevice()
-    return meshed(everywhere[:number])
+    return Devices() if number == 1 else meshed(everywhere[:number])
 
 
-def meshed(devices: list[Any], latents: int = 1) -> ManyDevices:
-    """Some devices as one, of which `latents` at a time have the same rows."""
-    table = np.asarray(devices).reshape(-1, latents)
-    return ManyDevices(Mesh(table, (AXIS, LATENTS)))
+def meshed(devices: list[Any]) -> ManyDevices:
+    """Some devices as one."""
+    return ManyDevices(Mesh(np.asarray(devices), (AXIS,)))

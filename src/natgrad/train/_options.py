@@ -28,8 +28,7 @@ class Options:
     change.
 
     All devices share the rows of a batch, in all processes that have called
-    `natgrad.distributed.initialize`. If the distributions are a batch of many, as in a
-    classifier, `latent_parts` devices at a time share these too.
+    `natgrad.distributed.initialize`.
 
     Raises:
         InputError: If `steps`, `minutes`, `patience` or `log_every` is out of range.
@@ -53,7 +52,6 @@ class Options:
     save_seconds: int | float = 10.0
     resume: bool = False
     config: dict[str, Any] | None = None
-    latent_parts: int = 1
 
     def __post_init__(self) -> None:
         for name in ("steps", "minutes", "patience", "log_every"):

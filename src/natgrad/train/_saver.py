@@ -7,7 +7,7 @@ from typing import Any
 from natgrad._warnings import warn
 from natgrad.errors import CheckpointError, CheckpointWarning
 from natgrad.train._checkpoint import FolderCheckpoints, as_json, describe
-from natgrad.train._devices import AbstractDevices
+from natgrad.train._devices import Devices
 from natgrad.train._listeners import Moment
 from natgrad.train._options import Options
 
@@ -19,16 +19,13 @@ class Saver:
     With several processes only the first one saves.
     """
 
-    def __init__(
-        self, options: Options, config: dict[str, Any], devices: AbstractDevices
-    ):
+    def __init__(self, options: Options, config: dict[str, Any], devices: Devices):
         self.config = as_json(config)  # refused before the run, not after it
         self.devices, self.is_wanted = devices, options.checkpoint is not None
         checkpoint = options.checkpoint if devices.is_first else None
         is_folder = isinstance(checkpoint, str | Path)
         self.checkpoints = FolderCheckpoints(checkpoint) if is_folder else checkpoint
         self.seconds, self.saved = options.save_seconds, 0.0
-        self.score: float | None = None
 
     def restore(self, state: Any, is_resumed: bool) -> tuple[Any, float]:
         """The state to continue from, and the seconds that were spent on it."""
@@ -66,7 +63,6 @@ class Saver:
 
     def hear(self, moment: Moment) -> None:
         """Saves a run that continues, if it is time."""
-        self.score = moment.record.score if moment.record else self.score
         if self.is_wanted and moment.seconds - self.saved >= self.seconds:
             try:
                 self._save(moment)
@@ -85,11 +81,10 @@ class Saver:
 
     def _save(self, moment: Moment) -> None:
         self.saved = moment.seconds
-        state = self.devices.gather(moment.state)
         if self.checkpoints is not None:
             version = metadata.version("natgrad")
             config = {"run": self.config, "seconds": moment.seconds, "natgrad": version}
-            self.checkpoints.save(moment.step, state, config, self.score)
+            self.checkpoints.save(moment.step, moment.state, config)
 
     def close(self) -> None:
         """Releases the folder, whatever happened."""
