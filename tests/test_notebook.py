@@ -6,7 +6,7 @@ import time
 import pytest
 
 
-manager = pytest.importorskip("jupyter_client.manager")
+manager = pytest.importorskip("jupyter_client.manager")  # of the extra "docs"
 
 START = """
 import numpy as np
