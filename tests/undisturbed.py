@@ -4,6 +4,7 @@ import contextlib
 import signal
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -19,8 +20,9 @@ def settings() -> dict[str, Any]:
     found: dict[str, Any] = {str(n): signal.getsignal(n) for n in signal.Signals}
     found |= {"excepthook": sys.excepthook, "unraisable": sys.unraisablehook}
     found |= {"threads": threading.excepthook}
-    names = [name for name in jax.config.values if name != ALLOWED]
-    return found | {name: getattr(jax.config, name) for name in names}
+    known = {k: v for k, v in jax.config.values.items() if k != ALLOWED}
+    # A thread has its own value of some settings, and others have no attribute.
+    return found | {k: getattr(jax.config, k, v) for k, v in known.items()}
 
 
 @contextlib.contextmanager
@@ -28,24 +30,25 @@ def undisturbed():
     """A block that leaves its process alone, as a second thread sees it throughout."""
     users = jax.jit(lambda x: 2 * x)
     users(np.ones(3))
-    seen: list[dict[str, Any]] = []
-    is_over = threading.Event()
+    with ThreadPoolExecutor(1) as other:
+        before = other.submit(settings).result()
+    changes, is_over = dict[str, Any](), threading.Event()
+
+    def look() -> None:
+        now = settings()
+        changes.update({k: v for k, v in now.items() if v != before[k]})
 
     def watch() -> None:
-        seen.append(settings())
-        is_begun.set()
-        while not is_over.wait(0.002):
-            seen.append(settings())
-        seen.append(settings())
+        while not is_over.wait(0.02):
+            look()
+        look()
 
-    is_begun, watcher = threading.Event(), threading.Thread(target=watch)
+    watcher = threading.Thread(target=watch)
     watcher.start()
-    is_begun.wait()
     try:
         yield
     finally:
         is_over.set()
         watcher.join()
-    for later in seen:
-        assert {k: v for k, v in later.items() if v != seen[0][k]} == {}
+    assert changes == {}
     assert users._cache_size() == 1, "a program of the user's was dropped"
