@@ -189,7 +189,7 @@ class Sqrt(AbstractPositiveDefinite):
         return root @ root.mT
 
     def at(self, matrix: Matrix) -> "Sqrt":
-        return Sqrt(cholesky(matrix) * _signs(self.root))
+        return Sqrt(cholesky(symmetric(matrix)) * _signs(self.root))
 
     def at_factor(self, factor: Matrix) -> "Sqrt":
         return Sqrt(factor * (_signs(self.root) * _signs(factor)))
