@@ -58,7 +58,7 @@ def fit(
     seed: int = 0,
     **options: Any,
 ) -> Fitted:
-    """Trains a model on data.
+    """Trains a model on data; returns it as `params`, and the `history` of the run.
 
     `data` is a pair (x, y) or a triple (x, y, weight) of arrays or frames, or an
     iterable of batches. `held_out` is another such pair: `fit` reports the mean log

@@ -56,11 +56,7 @@ CONVERGED = "converged"
 
 
 class Fitted(NamedTuple):
-    """The result of a run: the trained parameters and the history.
-
-    >>> gp.fit(model, (x, y), steps=5, progress=False).history[-1].step
-    5
-    """
+    """The result of a run: the trained parameters and the history."""
 
     params: Any
     history: History
@@ -77,6 +73,8 @@ def fit(
     **options: Any,
 ) -> Fitted:
     """Trains any tree of parameters, with natural gradients for its distributions.
+
+    Returns them as `params`, and the `history` of the run.
 
     `loss(params, batch)` is the negative ELBO of all the data in nats, estimated from a
     batch; it may take a `key`, new at each step. `data` is a tree of columns, such as
