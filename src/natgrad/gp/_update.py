@@ -1,27 +1,21 @@
 """What a model learns from more rows, once it has seen others that are gone."""
 
-import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array
 
-from natgrad._guarded import guarded_ngd
 from natgrad._runtime.programs import filter_jit
+from natgrad._runtime.threads import few_threads, largest
 from natgrad._warnings import warn
-from natgrad.data._batches import Arrays, as_batch, padded, some_rows
-from natgrad.errors import InputWarning
-from natgrad.families.gaussian import AbstractGaussian
+from natgrad.data._batches import as_batch, padded, some_rows
+from natgrad.errors import FitError, InputWarning
 from natgrad.gp._fit import check
 from natgrad.gp._profile import total_weight
 from natgrad.gp._sparse import SparseGP, marginals
 from natgrad.gp.likelihoods._rows import expected_log_probs
-from natgrad.train._constants import NONE, Constants
-from natgrad.train._loop import run
-from natgrad.train._rules import Rule, all_finite, kept_unless
+from natgrad.train._profile import minimize_distributions
 
 
 __all__ = ["update"]
@@ -36,13 +30,6 @@ UNSEEN = 0.5
 """The part of the prior variance that inducing inputs may leave without a warning."""
 
 
-class Streamed(NamedTuple):
-    """A model, and its q before these rows, which is what it takes for the prior."""
-
-    model: SparseGP
-    before: AbstractGaussian
-
-
 def update(model: SparseGP, data: Any) -> SparseGP:
     """The model after more rows; hyperparameters and inducing inputs stay.
 
@@ -53,6 +40,7 @@ def update(model: SparseGP, data: Any) -> SparseGP:
 
     Raises:
         InputError: If the rows do not fit the model.
+        FitError: If the ELBO of the rows is not finite.
 
     >>> first = gp.update(model, (x[:25], y[:25]))
     >>> both = gp.update(first, (x[25:], y[25:]))
@@ -66,9 +54,10 @@ def update(model: SparseGP, data: Any) -> SparseGP:
     for begin in range(0, len(batch.x), PIECE):
         piece = padded(some_rows(batch, slice(begin, begin + PIECE)))
         left += float(_unseen(model, piece) * total_weight(piece))
-        params = Streamed(model, model.posterior)
-        batches = Arrays(piece, len(piece.x))
-        model = run(_rule(), params, batches, steps=STEPS, progress=False).params.model
+        with few_threads(largest(model)):
+            model, value = _updated(model, piece)
+        if not jnp.isfinite(value):
+            raise FitError("the ELBO of these rows is not finite; nothing was learned")
     total = float(total_weight(batch))
     if left > UNSEEN * total:
         warn(
@@ -89,36 +78,15 @@ def _unseen(model: Any, batch: Any) -> Array:
     return (weight * rest).sum() / (weight * prior).sum()
 
 
-@functools.cache
-def _rule() -> Rule:
-    """Guarded natural steps on q alone, against what it was."""
-    natural = optax.with_extra_args_support(guarded_ngd(1.0))
+@filter_jit
+def _updated(model: Any, batch: Any) -> tuple[SparseGP, Array]:
+    """Guarded natural steps on q alone, whose prior is what it was; and the loss."""
+    rows = model.project(jnp.asarray(batch.x))
 
-    def step(
-        params: Streamed,
-        state: Any,
-        batch: Any,
-        complete: Constants = NONE,
-        **extra: Any,
-    ) -> Any:
-        model, before = params
-        whole = complete(params).model
-        rows = whole.project(batch.x)
+    def loss(q: Any) -> Array:
+        fit = expected_log_probs(model.likelihood, *marginals(q, rows), batch.y)
+        return q.kl(model.posterior).sum() - batch.weight.astype(fit.dtype) @ fit
 
-        def loss(q: Any) -> Array:
-            fit = expected_log_probs(whole.likelihood, *marginals(q, rows), batch.y)
-            return q.kl(before).sum() - batch.weight.astype(fit.dtype) @ fit
-
-        q: Any = model.posterior
-        value, grad = jax.value_and_grad(loss)(q)
-        seen = {"value": value, "grad": grad, "value_fn": loss}
-        updates, moved_state = natural.update(grad, state, q, **{**extra, **seen})
-        moved = eqx.tree_at(
-            lambda model: model.posterior, model, optax.apply_updates(q, updates)
-        )
-        is_good = all_finite((value, moved))
-        there = (Streamed(moved, before), moved_state)
-        params, state = kept_unless(is_good, there, (params, state))
-        return params, state, value
-
-    return Rule(lambda params: natural.init(params.model.posterior), step)
+    found = minimize_distributions(loss, model.posterior, 0.0, STEPS)
+    moved = eqx.tree_at(lambda model: model.posterior, model, found.params)
+    return moved, found.value

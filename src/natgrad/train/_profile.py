@@ -215,7 +215,10 @@ class Minimized(NamedTuple):
 
 
 def minimize_distributions(
-    loss: Callable[[Any], Array], params: Any, tolerance: Any
+    loss: Callable[[Any], Array],
+    params: Any,
+    tolerance: Any,
+    most: int = MAX_NATURAL_STEPS,
 ) -> Minimized:
     """Guarded natural steps until one lowers the loss by less than the tolerance."""
     natural = guarded_ngd(1.0)
@@ -224,7 +227,7 @@ def minimize_distributions(
         _, state, before, value = carry
         is_first = state.steps == 0
         is_rest = before - value <= tolerance
-        return is_first | (~is_rest & (state.steps < MAX_NATURAL_STEPS))
+        return is_first | (~is_rest & (state.steps < most))
 
     def body(carry: Any) -> Any:
         params, state, _, value = carry
