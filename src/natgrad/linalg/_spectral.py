@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Float
+
+from natgrad._linear_map import tangent_by
 
 
 Matrix = Float[Array, "*batch M M"]
@@ -93,67 +93,18 @@ def _second_derivative(f: _Function, x: Matrix, a: Matrix, b: Matrix) -> Matrix:
     return _out_of_basis(total, basis)
 
 
-# The first derivative is a primitive, so that it keeps its own derivative however it is
-# reached: a nested custom rule is dropped where JAX linearizes, and the derivative of
-# `eigh` would stand in its place.
-
-_derivative_p = Primitive("derivative_of_matrix_function")
-
-
-def _derivative(x: Matrix, change: Matrix, *, f: _Function) -> Matrix:
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _derivative(f: _Function, x: Matrix, change: Matrix) -> Matrix:
     w, basis = jnp.linalg.eigh(x)
     weight = f.difference(w[..., :, None], w[..., None, :])
     return _out_of_basis(weight * _in_basis(change, basis), basis)
 
 
-def _derivative_jvp(
-    primals: tuple[Any, ...], tangents: tuple[Any, ...], *, f: _Function
-) -> tuple[Array, Array]:
+@_derivative.defjvp
+def _(f: _Function, primals: Any, tangents: Any) -> tuple[Matrix, Matrix]:
     (x, change), (dx, dchange) = primals, tangents
-    out, tangent = _derivative_p.bind(x, change, f=f), None
-    if not isinstance(dchange, ad.Zero):
-        tangent = _derivative_p.bind(x, dchange, f=f)
-    if not isinstance(dx, ad.Zero):
-        second = _second_derivative(f, x, change, dx)
-        tangent = second if tangent is None else tangent + second
-    return out, jnp.zeros_like(out) if tangent is None else tangent
-
-
-def _derivative_transpose(
-    cotangent: Any, x: Array, change: Any, *, f: _Function
-) -> tuple[None, Any]:
-    # The derivative at a symmetric matrix is its own transpose.
-    if isinstance(cotangent, ad.Zero):
-        return None, ad.Zero(change.aval)
-    return None, _derivative_p.bind(x, cotangent, f=f)
-
-
-def _derivative_batch(
-    arguments: tuple[Array, ...], axes: tuple[int | None, ...], *, f: _Function
-) -> tuple[Array, int]:
-    size = next(
-        a.shape[axis]
-        for a, axis in zip(arguments, axes, strict=True)
-        if axis is not None
-    )
-
-    def lead(argument: Array, axis: int | None) -> Array:
-        if axis is None:
-            return jnp.broadcast_to(argument, (size, *argument.shape))
-        return jnp.moveaxis(argument, axis, 0)
-
-    x, change = map(lead, arguments, axes)
-    return _derivative_p.bind(x, change, f=f), 0
-
-
-_derivative_p.def_impl(_derivative)
-_derivative_p.def_abstract_eval(lambda x, change, *, f: change)
-mlir.register_lowering(
-    _derivative_p, mlir.lower_fun(_derivative, multiple_results=False)
-)
-ad.primitive_jvps[_derivative_p] = _derivative_jvp
-ad.primitive_transposes[_derivative_p] = _derivative_transpose
-batching.primitive_batchers[_derivative_p] = _derivative_batch
+    second = _second_derivative(f, x, change, dx)
+    return _derivative(f, x, change), second + _derivative(f, x, dchange)
 
 
 def _matrix_function(f: _Function) -> Callable[[Matrix], Matrix]:
@@ -162,10 +113,16 @@ def _matrix_function(f: _Function) -> Callable[[Matrix], Matrix]:
         w, basis = jnp.linalg.eigh(x)
         return (basis * f.value(w)[..., None, :]) @ jnp.swapaxes(basis, -1, -2)
 
+    def forward(kept: tuple[Matrix], changes: tuple[Matrix]) -> Matrix:
+        return _derivative(f, *kept, *changes)
+
+    def backward(kept: tuple[Matrix], slope: Matrix) -> tuple[Matrix]:
+        # The derivative at a symmetric matrix is its own transpose.
+        return (_derivative(f, *kept, slope),)
+
     @function.defjvp
     def _(primals: tuple[Matrix], tangents: tuple[Matrix]) -> tuple[Matrix, Matrix]:
-        (x,), (dx,) = primals, tangents
-        return function(x), _derivative_p.bind(x, dx, f=f)
+        return function(*primals), tangent_by(forward, backward, primals, tangents)
 
     return function
 
