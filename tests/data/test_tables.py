@@ -122,7 +122,8 @@ def test_indicators_are_those_of_each_row_however_the_column_lies(
         array = array.cast(kind)
     parts = [array[at : at + size] for at in range(0, len(array), size)]
     column = arrow.chunked_array(parts, array.type)
-    found = Category("c", values, is_filled).encode(column)
+    category = Category("c", values, is_filled)
+    found = category.expand(category.read(column))
     none = [0.0 if is_filled else np.nan] * 4
     expected = [
         none if text is None else [float(text == value) for value in values]
@@ -134,13 +135,13 @@ def test_indicators_are_those_of_each_row_however_the_column_lies(
 def test_categories_of_other_types_go_by_how_they_are_written():
     category = Category("c", ("7", "8.5", "True"))
     for column, place in (([7, None], 0), ([7.0, 8.5], 1), ([True], 2)):
-        found = category.encode(arrow.chunked_array([column]))
+        found = category.expand(category.read(arrow.chunked_array([column])))
         assert found[-1, place] == 1 or np.isnan(found[-1]).all()
     coded = arrow.DictionaryArray.from_arrays([0, 1, None], ["7", None])
-    found = category.encode(arrow.chunked_array([coded]))
+    found = category.expand(category.read(arrow.chunked_array([coded])))
     np.testing.assert_array_equal(np.isnan(found).all(1), [False, True, True])
     with pytest.warns(InputWarning, match=r"value '\[1\]', which was not among"):
-        category.encode(arrow.chunked_array([[[1], [2]]]))
+        category.expand(category.read(arrow.chunked_array([[[1], [2]]])))
 
 
 def test_columns_are_found_by_name_and_missing_ones_named():

@@ -193,41 +193,32 @@ def _as_words(column: Any) -> Any:
 
 def is_category(kind: Any) -> bool:
     """Whether a column of this type is a category, where it is an input."""
-    if isinstance(kind, str):
-        return kind == "text"
-    import pyarrow.types as types
-
-    return types.is_dictionary(kind) or is_text(kind)
+    return _is(kind, "text", "dictionary") or is_text(kind)
 
 
 def is_timestamp(kind: Any) -> bool:
     """Whether a column of this type holds dates."""
-    if isinstance(kind, str):
-        return kind == "date"
-    import pyarrow.types as types
-
-    return types.is_date(kind) or types.is_timestamp(kind)
+    return _is(kind, "date", "date", "timestamp")
 
 
 def is_truth(kind: Any) -> bool:
     """Whether a column of this type holds truth values."""
-    if isinstance(kind, str):
-        return kind == "truth"
-    import pyarrow.types as types
-
-    return types.is_boolean(kind)
+    return _is(kind, "truth", "boolean")
 
 
 def is_text(kind: Any) -> bool:
     """Whether a column of this type holds strings."""
-    if isinstance(kind, str):
-        return kind == "text"
-    import pyarrow.types as types
+    kind = kind.value_type if _is(kind, "", "dictionary") else kind
+    return _is(kind, "text", "string", "large_string", "string_view")
 
-    if types.is_dictionary(kind):
-        kind = kind.value_type
-    tests = (types.is_string, types.is_large_string, types.is_string_view)
-    return any(test(kind) for test in tests)
+
+def _is(kind: Any, ours: str, *tests: str) -> bool:
+    """Whether a type is this of a column of text, or one of these of Arrow."""
+    if isinstance(kind, str):
+        return kind == ours
+    from pyarrow import types
+
+    return any(getattr(types, f"is_{test}")(kind) for test in tests)
 
 
 def require(names: Iterable[str], wanted: Iterable[str]) -> None:

@@ -45,12 +45,8 @@ class AbstractColumn:
         missing = [f"{self.name} missing"] if self.has_gaps else []
         return [*self._features(), *missing]
 
-    def encode(self, column: Any) -> np.ndarray:
-        """A column of Arrow as columns of a matrix, where nulls are NaN or filled."""
-        return self.expand(self.read(column))
-
     def expand(self, values: np.ndarray) -> np.ndarray:
-        """As `encode`, of what `read` returns."""
+        """What `read` returns as columns of a matrix, where nulls are NaN or filled."""
         parts = self._expand(values)
         if not self.has_gaps:
             return parts

@@ -1,6 +1,7 @@
 """Batches of Parquet files that need not fit in memory."""
 
 import copy
+import dataclasses
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -12,13 +13,12 @@ import numpy as np
 from natgrad._warnings import warn
 from natgrad.data._batch import Batch, Columns
 from natgrad.data._batches import check_share
-from natgrad.data._columns import is_category, is_timestamp, target_of
+from natgrad.data._columns import is_category, is_timestamp, listed, target_of
 from natgrad.data._dataset import ParquetDataset
 from natgrad.data._encoding import Number
 from natgrad.data._order import Plan, Pool
 from natgrad.data._reader import Reader, Rows
 from natgrad.data._schema import Schema
-from natgrad.data._told import Told
 from natgrad.errors import InputError, InputWarning
 
 
@@ -36,6 +36,41 @@ NOISIER = 2.0
 
 AHEAD = 1 / 4
 """Which part of a pool may be left when the next is read."""
+
+
+class Told:
+    """The last columns of a schema, which come with the target and are no inputs.
+
+    `inputs` is the schema of all others.
+    """
+
+    def __init__(self, schema: Schema, columns: Mapping[str, str] | None):
+        self.columns = dict(columns or {})
+        number = len(schema.columns) - len(self.columns)
+        last = schema.columns[number:]
+        wrong = [each.name for each in last if not isinstance(each, Number)]
+        if [each.name for each in last] != [*self.columns.values()] or wrong:
+            raise InputError(
+                f"{listed(map(repr, wrong or self.columns.values()))} should be "
+                "columns of numbers, the last of the schema, as they come with the "
+                "target"
+            )
+        self.inputs = dataclasses.replace(schema, columns=schema.columns[:number])
+        self.width = len(self.inputs.features)
+        self._has_gaps = [each.has_gaps for each in last]
+
+    def split(self, x: np.ndarray) -> tuple[np.ndarray, Columns]:
+        """The inputs in a matrix, and the other columns, NaN where they are null."""
+        if not self.columns:
+            return x, {}
+        told: Columns = {}
+        place = self.width
+        for name, has_gaps in zip(self.columns, self._has_gaps, strict=True):
+            told[name] = x[..., place]
+            if has_gaps:  # then the next says where
+                told[name] = np.where(x[..., place + 1] > 0, np.nan, told[name])
+            place += 1 + has_gaps
+        return np.ascontiguousarray(x[..., : self.width]), told
 
 
 class LoadedPool(NamedTuple):

@@ -8,6 +8,7 @@ import numpy as np
 from natgrad._printable import naming
 from natgrad.data._columns import (
     is_text,
+    is_truth,
     number_column,
     refuse_nulls,
     require,
@@ -36,13 +37,11 @@ class Reader:
     """
 
     def __init__(self, dataset: ParquetDataset, schema: Schema, target: str):
-        import pyarrow.types as types
-
         require(dataset.names, [*schema.names, target])
         self.dataset, self.schema, self.target = dataset, schema, target
         self.columns = list(dict.fromkeys([*schema.names, target]))
         kind = dataset.schema.field(target).type
-        self.is_text = is_text(kind) or types.is_boolean(kind)
+        self.is_text = is_text(kind) or is_truth(kind)
         kinds = [
             dataset.schema.field(column.name).type
             for column in schema.columns
@@ -111,7 +110,7 @@ class Reader:
             if isinstance(column, Number) and not column.has_gaps:
                 number_column(table[column.name], column.name, x[:, done - 1])
             else:
-                x[:, part] = column.encode(table[column.name])
+                x[:, part] = column.expand(column.read(table[column.name]))
         # One sum tells that all are finite: rare are the tables of which it does not.
         with np.errstate(all="ignore"):
             is_finite = np.isfinite(x.sum())

@@ -4,7 +4,7 @@ import dataclasses
 import io
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from natgrad.data._columns import (
     is_category,
     is_text,
     is_timestamp,
+    is_truth,
     number_column,
     numbers,
     refuse_nulls,
@@ -24,7 +25,6 @@ from natgrad.data._columns import (
 )
 from natgrad.data._dataset import ParquetDataset
 from natgrad.data._encoding import MAX_VALUES, Category, Date, describe
-from natgrad.data._moments import earliest, moments_of, together
 from natgrad.data._schema import Schema
 from natgrad.errors import InputError
 
@@ -250,14 +250,12 @@ class _Scanner:
         size: int,
         seed: int,
     ):
-        from pyarrow import types
-
         self.dataset, self.names, self.nulls = dataset, names, nulls
         self.size, self.seed = size, seed
         self.begins = np.cumsum(dataset.rows) - dataset.rows
         kinds = [dataset.schema.field(name).type for name in names]
         *inputs, target = kinds
-        is_strings = is_text(target) or types.is_boolean(target)
+        is_strings = is_text(target) or is_truth(target)
         self.is_strings = [*map(is_category, inputs), is_strings]
         self.is_dates = [*map(is_timestamp, inputs), False]
         self.firsts: list[float | None] = [None for _ in names]
@@ -351,6 +349,36 @@ class _Scanner:
         if len(self.drawn) > 2 * self.size:
             self.drawn = self.sample(self.size)
             self.highest = self.drawn[-1, 0]
+
+
+# Means, squared distances from them and first days, of rows in parts
+
+
+def moments_of(rows: np.ndarray) -> np.ndarray:
+    """How many numbers each column has, their mean and squared distances from it."""
+    is_null = np.isnan(rows)
+    number = len(rows) - is_null.sum(0)
+    there = np.where(is_null, 0.0, rows) if is_null.any() else rows
+    mean = there.sum(0) / np.maximum(number, 1)
+    distance = there - mean
+    if is_null.any():
+        distance[is_null] = 0
+    return np.stack([number, mean, (distance**2).sum(0)], axis=-1)
+
+
+def together(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """The moments of two sets of rows together."""
+    number = one[..., 0] + other[..., 0]
+    share = other[..., 0] / np.maximum(number, 1)
+    apart = other[..., 1] - one[..., 1]
+    mean = np.where(one[..., 0] > 0, one[..., 1] + apart * share, other[..., 1])
+    squares = one[..., 2] + other[..., 2] + apart**2 * one[..., 0] * share
+    return np.stack([number, mean, squares], axis=-1)
+
+
+def earliest(days: Iterable[Any]) -> float | None:
+    """The first of some days, of which those that are not known are None."""
+    return min((float(day) for day in days if day is not None), default=None)
 
 
 def _chosen(dataset: ParquetDataset, seed: int) -> tuple[np.ndarray, int]:

@@ -184,11 +184,6 @@ def read(file: Path) -> tuple[list[str], np.ndarray, np.ndarray]:
     """The names of the columns, the target last, the inputs, and the targets."""
     if file.suffix == ".npz":
         return _read_npz(file)
-    if file.suffix == ".csv":  # motorcycle, which is read without pyarrow
-        lines = file.read_text("utf-8").splitlines()
-        header, *rows = [line for line in lines if not line.startswith("#")]
-        table = np.array([row.split(",") for row in rows], dtype=float)
-        return header.split(","), table[:, :-1], table[:, -1]
     table = tables.read(file)
     with naming(file):
         columns = {name: numbers(table[name], name) for name in table.column_names}
@@ -196,7 +191,8 @@ def read(file: Path) -> tuple[list[str], np.ndarray, np.ndarray]:
             if np.isnan(values).any():
                 raise InputError(f"column {name!r} has unexpected nulls")
     *inputs, y = columns.values()
-    y = y.astype(table[-1].type.to_pandas_dtype(), copy=False)
+    if file.suffix == ".parquet":
+        y = y.astype(table[-1].type.to_pandas_dtype(), copy=False)
     return list(columns), np.column_stack(inputs), y
 
 
