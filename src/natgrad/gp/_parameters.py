@@ -48,3 +48,11 @@ def check_columns(name: str, weight: Array, x: Array) -> None:
             f"{name} has shape {list(weight.shape)}, but x has {x.shape[1]} columns; "
             f"it should be one number, or one for each column"
         )
+
+
+def form(module: Any) -> object:
+    """What modules must have in common to be stacked, None where they cannot be."""
+    leaves, structure = jax.tree.flatten(module)
+    if not all(isinstance(leaf, jax.Array) for leaf in leaves):
+        return None
+    return structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves)

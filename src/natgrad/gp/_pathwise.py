@@ -29,7 +29,7 @@ from natgrad.gp.kernels import (
     Periodic,
     Separate,
 )
-from natgrad.gp.kernels._base import FORMULA, Product, Sum, definer, is_built_in
+from natgrad.gp.kernels._base import FORMULA, Product, Sum, definer
 
 
 Rows = Float[Array, "N D"]
@@ -111,8 +111,9 @@ def terms(
     """
     first_key, second_key = jax.random.split(key)
     again = lambda kernel, key: terms(kernel, key, width, num, dtype)
-    has_own = issubclass(definer(kernel, "draw_scales"), definer(kernel, *FORMULA))
-    if not is_built_in(kernel) and not has_own:
+    formula = definer(kernel, *FORMULA)
+    is_built_in = formula.__module__.startswith("natgrad.")
+    if not is_built_in and not issubclass(definer(kernel, "draw_scales"), formula):
         raise _refused(type(kernel).__name__)
     match kernel:
         case Sum():

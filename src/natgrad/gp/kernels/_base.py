@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from natgrad.errors import InputError
 from natgrad.gp._distances import Gram, Others, Rows, squared_distance
-from natgrad.gp._parameters import Numbers, as_logs, check_columns
+from natgrad.gp._parameters import Numbers, as_logs, check_columns, form
 
 
 class AbstractKernel(eqx.Module):
@@ -64,11 +64,6 @@ def definer(kernel: AbstractKernel, *methods: str) -> type:
 
 FORMULA = "__call__", "of_squared_distance"
 """The methods in which a kernel says what it is."""
-
-
-def is_built_in(kernel: AbstractKernel) -> bool:
-    """Whether the formula of a kernel is one of natgrad's own."""
-    return definer(kernel, *FORMULA).__module__.startswith("natgrad.")
 
 
 def _combined(
@@ -265,15 +260,7 @@ class Separate(AbstractKernel):
         return self._each(lambda kernel: kernel.diag(x))
 
     def _each(self, of) -> Array:
-        forms = {_form(kernel) for kernel in self.kernels}
+        forms = {form(kernel) for kernel in self.kernels}
         if len(forms) > 1 or None in forms:
             return jnp.stack([of(kernel) for kernel in self.kernels])
         return jax.vmap(of)(jax.tree.map(lambda *x: jnp.stack(x), *self.kernels))
-
-
-def _form(kernel: AbstractKernel) -> object:
-    """What kernels must have in common to be stacked, None where they cannot be."""
-    leaves, structure = jax.tree.flatten(kernel)
-    if not all(isinstance(leaf, jax.Array) for leaf in leaves):
-        return None
-    return structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves)

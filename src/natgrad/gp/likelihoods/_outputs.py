@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Num, PRNGKeyArray
 
 from natgrad.errors import InputError
-from natgrad.gp._parameters import Numbers, as_floats
+from natgrad.gp._parameters import Numbers, as_floats, form
 from natgrad.gp.likelihoods._base import AbstractLikelihood, Scalar
 
 
@@ -68,7 +68,7 @@ class LinearCoregionalization(AbstractLikelihood):
         self._check(likelihoods)
         places: dict[Any, list[int]] = {}
         for place, each in enumerate(likelihoods):
-            places.setdefault(_form(each, place), []).append(place)
+            places.setdefault(form(each) or place, []).append(place)
         self.places = tuple(map(tuple, places.values()))
         self.groups = tuple(
             _stacked([likelihoods[place] for place in group]) for group in self.places
@@ -213,11 +213,3 @@ def _stacked(likelihoods: list[AbstractLikelihood]) -> AbstractLikelihood:
     if len(likelihoods) == 1:
         return likelihoods[0]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *likelihoods)
-
-
-def _form(likelihood: AbstractLikelihood, place: int) -> Any:
-    """What likelihoods must have in common to be stacked."""
-    leaves, structure = jax.tree.flatten(likelihood)
-    if not all(isinstance(leaf, jax.Array) for leaf in leaves):
-        return place  # one that holds something else is alone
-    return structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
