@@ -126,11 +126,6 @@ def described(value: Any, where: str, source: Source) -> Any:
     )
 
 
-def fields_of(kind: type[eqx.Module]) -> list[dataclasses.Field]:
-    """The fields of a class that are in files. All others are None there."""
-    return [field for field in dataclasses.fields(kind) if not is_column(field)]
-
-
 def _name(value: eqx.Module, where: str, source: Source) -> str:
     """What a class is called in files."""
     kind = type(value)
@@ -263,7 +258,8 @@ def _fields(kind: type[eqx.Module]) -> dict[str, bool]:
     if (names := getattr(kind, "file_fields", None)) is not None:
         return dict.fromkeys(names, False)
     static = lambda field: field.metadata.get("static", False)
-    return {field.name: static(field) for field in fields_of(kind)}
+    every = dataclasses.fields(kind)  # those of columns are None
+    return {field.name: static(field) for field in every if not is_column(field)}
 
 
 def _check_values(kind: type[eqx.Module], values: dict[str, Any]) -> bool:

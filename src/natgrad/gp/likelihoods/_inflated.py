@@ -39,17 +39,14 @@ class AbstractZeroInflated(AbstractQuadrature):
     def counts(self) -> Poisson | NegativeBinomial:
         """The likelihood of a count that is from f."""
 
-    def _mixed(self, log_prob: Scalar) -> Scalar:
-        """The log probability of a zero, from that of a zero of the counts."""
-        structural = log_sigmoid(self.logit_zeros)
-        return jnp.logaddexp(structural, log_sigmoid(-self.logit_zeros) + log_prob)
-
     def log_prob(self, f: Scalar, y: Target) -> Scalar:
         # Beyond it a zero of the counts is impossible, and its slope overflows.
         bounded = jnp.minimum(f, jnp.log(jnp.finfo(f.dtype).max) / 2)
         given = self.counts.log_prob(jnp.where(y > 0, f, bounded), y)
-        some = log_sigmoid(-self.logit_zeros) + given
-        return jnp.where(y > 0, some, self._mixed(jnp.where(y > 0, 0, given)))
+        log_some = log_sigmoid(-self.logit_zeros)
+        zero = log_some + jnp.where(y > 0, 0, given)
+        either = jnp.logaddexp(log_sigmoid(self.logit_zeros), zero)
+        return jnp.where(y > 0, log_some + given, either)
 
     def expected_log_prob(self, mean: Scalar, var: Scalar, y: Target) -> Scalar:
         # Only a zero has two causes.

@@ -28,7 +28,24 @@ Latents = Float[Array, " K"]
 Label = Int[Array, ""]
 
 
-class RobustMax(AbstractLikelihood):
+class AbstractClasses(AbstractLikelihood):
+    """Labels 0, 1, ..., with a latent function for each class."""
+
+    classes: eqx.AbstractVar[int]
+
+    def __check_init__(self):
+        if self.classes < 2:
+            raise InputError(f"classes is {self.classes}; it should be 2 or more")
+
+    @property
+    def latents(self) -> int:
+        return self.classes
+
+    def check(self, y: np.ndarray) -> None:
+        require_labels(y, type(self).__name__, self.classes)
+
+
+class RobustMax(AbstractClasses):
     """y is the class of the largest latent with probability 1 − ε, else another one.
 
     The other classes are equally likely. Only the probability that a class has the
@@ -45,14 +62,8 @@ class RobustMax(AbstractLikelihood):
     nodes: int = eqx.field(static=True, default=20, kw_only=True)
 
     def __check_init__(self):
-        if self.classes < 2:
-            raise InputError(f"classes is {self.classes}; it should be 2 or more")
         if not 0 < self.error < 1:
             raise InputError(f"error is {self.error}; it should be between 0 and 1")
-
-    @property
-    def latents(self) -> int:
-        return self.classes
 
     @property
     def how(self) -> str:
@@ -94,9 +105,6 @@ class RobustMax(AbstractLikelihood):
         hit = jnp.arange(self.classes) == jnp.argmax(f)
         logits = jnp.where(hit, math.log(self._hit), math.log(self._miss))
         return jax.random.categorical(key, logits).astype(f.dtype)
-
-    def check(self, y: np.ndarray) -> None:
-        require_labels(y, "RobustMax", self.classes)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -140,7 +148,7 @@ def _at_nodes(nodes: int, mean: Latents, root: Latents, y: Label):
     return weights * ndtr(distance).prod(1), distance, points
 
 
-class Softmax(AbstractMonteCarlo):
+class Softmax(AbstractClasses, AbstractMonteCarlo):
     """P(y = k | f) = exp(f_k) / Σⱼ exp(f_j), with a latent function for each class.
 
     >>> likelihood = gp.likelihoods.Softmax(3)
@@ -150,14 +158,6 @@ class Softmax(AbstractMonteCarlo):
     """
 
     classes: int = eqx.field(static=True)
-
-    def __check_init__(self):
-        if self.classes < 2:
-            raise InputError(f"classes is {self.classes}; it should be 2 or more")
-
-    @property
-    def latents(self) -> int:
-        return self.classes
 
     def log_prob(self, f: Latents, y: Target) -> Scalar:
         own = jnp.arange(self.classes) == y.astype(int)
@@ -171,6 +171,3 @@ class Softmax(AbstractMonteCarlo):
 
     def sample(self, key: PRNGKeyArray, f: Latents) -> Scalar:
         return jax.random.categorical(key, f).astype(f.dtype)
-
-    def check(self, y: np.ndarray) -> None:
-        require_labels(y, "Softmax", self.classes)
