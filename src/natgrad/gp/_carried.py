@@ -18,7 +18,7 @@ from natgrad.gp._dual import Sites, to_sites
 from natgrad.gp._profile import RowSites, added, over_q, row_sites
 from natgrad.gp._projection import inverse_factor
 from natgrad.gp._sparse import Projection, SparseGP
-from natgrad.linalg._triangular import symmetric
+from natgrad.linalg._triangular import matvec, symmetric
 
 
 class OldSites(NamedTuple):
@@ -44,12 +44,8 @@ class SeenSites(NamedTuple):
         """E_q[log t], up to a constant that nothing changes."""
         mean, factor = q.location(), q.factor()
         square = (factor * (self.precision @ factor)).sum()
-        square += (mean * _apply(self.precision, mean)).sum()
+        square += (mean * matvec(self.precision, mean)).sum()
         return (self.linear * mean).sum() - square / 2 + self.constant
-
-
-def _apply(matrix: Array, vector: Array) -> Array:
-    return (matrix @ vector[..., None])[..., 0]
 
 
 def sites_of(model: SparseGP) -> OldSites:
@@ -71,13 +67,13 @@ def seen(model: SparseGP, old: OldSites, rows: Projection | None = None) -> Seen
     shift = jnp.broadcast_to(rows.mean, mean.shape) - mean
     if not model.is_whitened:  # the sites are over u itself
         inverse = jnp.eye(len(z), dtype=z.dtype)
-    turned, moved = inverse @ features.mT, _apply(inverse, shift)
-    pulled = linear - _apply(precision, moved)
+    turned, moved = inverse @ features.mT, matvec(inverse, shift)
+    pulled = linear - matvec(precision, moved)
     rest = jnp.broadcast_to(inverse @ rest @ inverse.mT, precision.shape)
     lost = (precision * rest).sum() / 2
     constant = ((linear + pulled) * moved).sum() / 2 - lost
     inner = symmetric(turned.mT @ precision @ turned)
-    return SeenSites(_apply(turned.mT, pulled), inner, constant, lost)
+    return SeenSites(matvec(turned.mT, pulled), inner, constant, lost)
 
 
 class Kept(NamedTuple):

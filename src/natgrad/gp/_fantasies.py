@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from natgrad._runtime.programs import filter_jit
 from natgrad.families.gaussian import Statistics
 from natgrad.gp.likelihoods._rows import expected_log_probs
-from natgrad.linalg._triangular import symmetric
+from natgrad.linalg._triangular import matvec, symmetric
 
 
 STEPS = 40
@@ -45,18 +45,14 @@ class Rows(NamedTuple):
     def after(self, added: Added) -> tuple[Array, Array, Array]:
         """The mean and the variances of f, and the KL divergence from before."""
         change, solved = _change(self, added)
-        centre = self.centre + _apply(self.cov, change)
+        centre = self.centre + matvec(self.cov, change)
         var = jnp.diagonal(self.cov @ solved, axis1=-2, axis2=-1)
         # Of the ratio of the covariances, T = (I + P C)⁻¹.
         sign, log_det = jnp.linalg.slogdet(solved)
         trace = jnp.trace(solved, axis1=-2, axis2=-1) - self.centre.shape[-1]
-        square = (change * _apply(self.cov, change)).sum(-1)
+        square = (change * matvec(self.cov, change)).sum(-1)
         kl = (trace + square - jnp.where(sign > 0, log_det, jnp.nan)).sum() / 2
         return centre, var, kl
-
-
-def _apply(matrix: Array, vector: Array) -> Array:
-    return (matrix @ vector[..., None])[..., 0]
 
 
 def _change(rows: Rows, added: Added) -> tuple[Array, Array]:
@@ -64,7 +60,7 @@ def _change(rows: Rows, added: Added) -> tuple[Array, Array]:
     size = rows.centre.shape[-1]
     inner = jnp.eye(size, dtype=rows.cov.dtype) + added.precision[..., None] * rows.cov
     solved = jnp.linalg.inv(inner)
-    return _apply(solved, added.linear - added.precision * rows.centre), solved
+    return matvec(solved, added.linear - added.precision * rows.centre), solved
 
 
 def added(model: Any, rows: Rows, y: Any) -> Added:
@@ -134,7 +130,7 @@ def given(predictor: Any, x: Any, y: Any) -> Any:
     old = single(predictor.spreading)
     spreading = old - (basis * shrink[..., None, :]) @ (basis.mT @ old)
     weights = predictor.weights.reshape(-1, predictor.weights.shape[-1])
-    weights = weights + _apply(old.mT, _apply(flat, change))
+    weights = weights + matvec(old.mT, matvec(flat, change))
     fields = lambda tree: (tree.weights, tree.spreading, tree.model.posterior)
     posterior = _posterior(predictor, cross, found)
     values = (

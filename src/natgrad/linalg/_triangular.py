@@ -40,7 +40,7 @@ def outer(a: Vector, b: Vector) -> Matrix:
     return a[..., :, None] * b[..., None, :]
 
 
-def matvec(matrix: Matrix, vector: Vector) -> Vector:
+def matvec(matrix: Shared, vector: Float[Array, "... K"]) -> Float[Array, "... M"]:
     return (matrix @ vector[..., None])[..., 0]
 
 
