@@ -18,9 +18,8 @@ from natgrad.data._batch import split
 from natgrad.data._batches import as_array
 from natgrad.errors import FitError, InputError, NumericalWarning
 from natgrad.gp._fantasies import given
-from natgrad.gp._outputs import by_output
 from natgrad.gp._projection import factorized, jittered, least_jitter
-from natgrad.gp._quantiles import cdf, quantiles, targets_of
+from natgrad.gp._quantiles import Targets, cdf, quantiles, targets_of
 from natgrad.gp._sparse import Latent, SparseGP
 from natgrad.gp.likelihoods._rows import (
     by_row,
@@ -92,7 +91,7 @@ class Predictor(eqx.Module):
         each = lambda model, x, columns: _quantiles(model, x, columns, some)
         if self.model.likelihood.outputs is not None:
             _, columns = self._columns(x, columns)
-            return by_output(
+            return _by_output(
                 self,
                 x,
                 lambda targets, _, mean, var: quantiles(targets, mean, var, levels),
@@ -116,7 +115,7 @@ class Predictor(eqx.Module):
         y, columns = split(y)
         if self.model.likelihood.outputs is not None:
             _, _, y = self._columns(x, columns, y)
-            return by_output(
+            return _by_output(
                 self,
                 x,
                 lambda targets, place, mean, var: cdf(targets, mean, var, y[:, place]),
@@ -272,18 +271,20 @@ def _latent(predictor: Predictor, x: Array, columns: Any) -> tuple[Array, Array]
     return _by_row(predictor, x)
 
 
-@_jit_for_many_calls
-def _moments(predictor: Predictor, x: Array, columns: Any) -> tuple[Array, Array]:
-    likelihood = predictor.model.likelihood
-    moments = by_row(likelihood, type(likelihood).moments)
-    return moments(*_by_row(predictor, x), columns)
+def _of_method(name: str) -> Callable[..., Any]:
+    """A method of the likelihood of one row, as a function of rows of inputs."""
+
+    @_jit_for_many_calls
+    def of_rows(predictor: Predictor, x: Array, columns: Any, *y: Array) -> Any:
+        likelihood = predictor.model.likelihood
+        each = by_row(likelihood, getattr(type(likelihood), name))
+        return each(*_by_row(predictor, x), columns, *y)
+
+    return of_rows
 
 
-@_jit_for_many_calls
-def _probabilities(predictor: Predictor, x: Array, columns: Any) -> Array:
-    likelihood = predictor.model.likelihood
-    probabilities = by_row(likelihood, type(likelihood).probabilities)
-    return probabilities(*_by_row(predictor, x), columns)
+_moments, _probabilities = _of_method("moments"), _of_method("probabilities")
+_log_density, _cdf = _of_method("log_predictive"), _of_method("predictive_cdf")
 
 
 @_jit_for_many_calls
@@ -293,20 +294,6 @@ def _quantiles(predictor: Predictor, x: Array, columns: Any, levels: Array) -> A
 
     each = by_row(predictor.model.likelihood, at_levels)
     return each(*_by_row(predictor, x), columns)
-
-
-@_jit_for_many_calls
-def _log_density(predictor: Predictor, x: Array, columns: Any, y: Array) -> Array:
-    likelihood = predictor.model.likelihood
-    log_density = by_row(likelihood, type(likelihood).log_predictive)
-    return log_density(*_by_row(predictor, x), columns, y)
-
-
-@_jit_for_many_calls
-def _cdf(predictor: Predictor, x: Array, columns: Any, y: Array) -> Array:
-    likelihood = predictor.model.likelihood
-    cdf = by_row(likelihood, type(likelihood).predictive_cdf)
-    return cdf(*_by_row(predictor, x), columns, y)
 
 
 @_jit_for_one_call
@@ -342,6 +329,46 @@ def _targets(predictor: Predictor, key: Array, f: Array, columns: Any) -> Array:
 
     each = jax.vmap(one, in_axes=(0, -1, 0))
     return jax.vmap(each, in_axes=(0, 0, None))(keys, f, columns)
+
+
+def _by_output(
+    predictor: Any,
+    x: Any,
+    by_scipy: Callable[[Targets, int, np.ndarray, np.ndarray], np.ndarray],
+    by_jax: Callable[[Any, list[int]], np.ndarray],
+) -> np.ndarray:
+    """What SciPy gives of the outputs it knows, and JAX of the others, [N, P, ...].
+
+    `by_scipy` is called for each output, with the mean and the variance of its
+    function at each row; `by_jax` once, with a predictor of all the other outputs.
+    """
+    likelihood = predictor.model.likelihood
+    targets = list(map(targets_of, likelihood.likelihoods))
+    others = [place for place, each in enumerate(targets) if each is None]
+    parts: dict[int, np.ndarray] = {}
+    if others:
+        found = by_jax(_only(predictor, others), others)
+        parts |= zip(others, np.moveaxis(found, 1, 0), strict=True)
+    if len(others) < len(targets):
+        mean, var = predictor.latent(x)
+        mixing = np.asarray(likelihood.mixing)
+        offset = 0.0 if likelihood.offset is None else np.asarray(likelihood.offset)
+        mean, var = mean @ mixing.T + offset, var @ mixing.T**2
+        for place, each in enumerate(targets):
+            if each is not None:
+                parts[place] = by_scipy(each, place, mean[:, place], var[:, place])
+    return np.stack([parts[place] for place in range(len(targets))], 1)
+
+
+def _only(predictor: Any, places: list[int]) -> Any:
+    """The predictor of some outputs."""
+    likelihood = predictor.model.likelihood
+    part = type(likelihood)(
+        [likelihood.likelihoods[place] for place in places],
+        likelihood.mixing[np.asarray(places)],
+        None if likelihood.offset is None else likelihood.offset[np.asarray(places)],
+    )
+    return eqx.tree_at(lambda tree: tree.model.likelihood, predictor, part)
 
 
 def chunk_rows(entries: int) -> int:
