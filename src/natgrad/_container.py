@@ -89,14 +89,6 @@ def read(
         raise type(error)(f"{path}: {error}") from None
 
 
-def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The document of a file, without its arrays and without a check of its hash."""
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        length = _check_head(file.read(_JSON_FROM), size)
-        return _parsed(file.read(length), "its JSON")
-
-
 def pack(document: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
     """The bytes of a file."""
     return b"".join(_parts(document, arrays))
