@@ -17,7 +17,7 @@ from natgrad import gp
 from natgrad._export.program import ELEMENTWISE, program_of
 from natgrad.errors import InputError
 from natgrad.gp import SparseGP, kernels, likelihoods, means
-from natgrad.gp._export import ModelAnswers, to_onnx, to_stablehlo
+from natgrad.gp._export import by_row, model_answers, to_onnx, to_stablehlo
 from tests.gp.kernels import CASES, assert_close
 from tests.gp.likelihoods import LIKELIHOODS
 
@@ -264,8 +264,9 @@ def test_an_operation_that_cannot_be_written_is_named(tmp_path):
 
 
 def test_no_array_is_of_rows_by_inducing_by_inputs():
-    answers = ModelAnswers(predictor_of(of_likelihood("Gaussian")))
-    program = program_of(lambda _, x: answers(x), (), INDUCING.shape[1], X.dtype)
+    predictor = predictor_of(of_likelihood("Gaussian"))
+    answers = lambda _, x: by_row(model_answers)(predictor, x)
+    program = program_of(answers, (), INDUCING.shape[1], X.dtype)
     shapes = [step.output.shape for step in program.steps]
     sizes = [[n for n in shape if isinstance(n, int)] for shape in shapes]
     assert max(map(np.prod, sizes)) == len(INDUCING)

@@ -157,7 +157,7 @@ def _info(name: str, value: Value) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, kind, list(value.shape))
 
 
-def _number(graph: _Graph, step: Step, value: int) -> str:
+def _number(graph: _Graph, step: Step, value: int | float) -> str:
     return graph.constant(np.asarray(value, step.output.dtype))
 
 
@@ -190,7 +190,7 @@ def _atan(graph: _Graph, step: Step, x: str) -> str:
     Each half is tan(a/2) = tan(a)/(1 + √(1 + tan(a)²)). u is below 0.2, and the terms
     left out below 1e-17.
     """
-    number = lambda value: graph.constant(np.asarray(value, step.output.dtype))
+    number = lambda value: _number(graph, step, value)
     if step.output.dtype == np.float32:
         return graph.add("Atan", x)
     # Beyond it the angle is π/2 to all digits, and squares overflow.

@@ -4,7 +4,8 @@ Each is one operation of `jax.lax`, and broadcasts as NumPy does. Calls are inli
 all that does not depend on the rows is computed.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,9 +84,10 @@ def program_of(
         return flattener.constants()
 
     # All known arrays are computed at once: one by one, compiling would take long.
-    found = list(map(np.asarray, jax.jit(known)(jax.tree.leaves(arrays))))
+    found = map(np.asarray, jax.jit(known)(jax.tree.leaves(arrays)))
+    constants = dict(zip(flattener.held, found, strict=True))
     outputs = dict(zip(shapes, flattener.outputs, strict=True))
-    return _Loosener(x, flattener.constants_by_key(found)).run(flattener.steps, outputs)
+    return _Loosener(x, constants).run(flattener.steps, outputs)
 
 
 def looked_up(program: Program, name: str, index: str, labels: np.ndarray) -> Program:
@@ -133,14 +135,6 @@ class _Flattener:
                 self.held[id(value)] = value
         return list(self.held.values())
 
-    def constants_by_key(self, arrays: list[np.ndarray]) -> dict[int, np.ndarray]:
-        distinct: dict[Any, np.ndarray] = {}
-        keys = {}
-        for key, array in zip(self.held, arrays, strict=True):
-            content = (array.dtype, array.shape, array.tobytes())
-            keys[key] = distinct.setdefault(content, array)
-        return keys
-
     def run(self, jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
         values = dict(zip(jaxpr.constvars, consts, strict=True))
         values |= dict(zip(jaxpr.invars, args, strict=True))
@@ -170,9 +164,14 @@ class _Flattener:
         if name == "scan" and not _scanned(params)[1]:
             return self._mapped(eqn, inputs)
         if name == "split":
-            return list(self._split(eqn, inputs))
-        if name == "unstack":
-            return list(self._unstacked(eqn, inputs))
+            sizes = [*map(int, params["sizes"])]
+            pairs = zip(itertools.accumulate(sizes), sizes, strict=True)
+            return [self._cut(eqn, inputs, end - size, size) for end, size in pairs]
+        if name == "unstack":  # of newer versions of JAX
+            axes = {"dimensions": (params["axis"],)}
+            cut = lambda place: [self._cut(eqn, inputs, place, 1)]
+            one = lambda place, var: self._step("squeeze", cut(place), axes, var.aval)
+            return [one(*pair) for pair in enumerate(eqn.outvars)]
         if len(shapes) > 1:
             raise refused(name)
         return [self._step(name, inputs, params, eqn.outvars[0].aval)]
@@ -194,28 +193,14 @@ class _Flattener:
         jaxpr = jax.make_jaxpr(turn)(*avals)
         return self.run(jaxpr.jaxpr, jaxpr.consts, inputs)
 
-    def _split(self, eqn: Any, inputs: list[Any]) -> Iterator[Variable]:
-        axis, start = eqn.params["axis"], 0
-        whole = eqn.invars[0].aval.shape
-        for size, var in zip(eqn.params["sizes"], eqn.outvars, strict=True):
-            low, high = [0] * len(whole), list(whole)
-            low[axis], high[axis] = start, start + size
-            limits = {"start_indices": low, "limit_indices": high, "strides": None}
-            yield self._step("slice", inputs, limits, var.aval)
-            start += size
-
-    def _unstacked(self, eqn: Any, inputs: list[Any]) -> Iterator[Any]:
-        """The parts of an array along an axis; newer versions of JAX have it."""
+    def _cut(self, eqn: Any, inputs: list[Any], start: int, size: int) -> Variable:
+        """Some of an array along the axis of an equation."""
         axis, whole = eqn.params["axis"], eqn.invars[0].aval
-        for place, var in enumerate(eqn.outvars):
-            low, high = [0] * len(whole.shape), list(whole.shape)
-            low[axis], high[axis] = place, place + 1
-            limits = {"start_indices": low, "limit_indices": high, "strides": None}
-            thin = list(whole.shape)
-            thin[axis] = 1
-            aval = jax.ShapeDtypeStruct(tuple(thin), whole.dtype)
-            part = self._step("slice", inputs, limits, aval)
-            yield self._step("squeeze", [part], {"dimensions": (axis,)}, var.aval)
+        low, high, shape = [0] * whole.ndim, list(whole.shape), list(whole.shape)
+        low[axis], high[axis], shape[axis] = start, start + size, size
+        limits = {"start_indices": low, "limit_indices": high, "strides": None}
+        aval = jax.ShapeDtypeStruct(tuple(shape), whole.dtype)
+        return self._step("slice", inputs, limits, aval)
 
     def _step(self, name: str, inputs: list[Any], params: Any, aval: Any) -> Variable:
         output = Variable(_shape_of(aval.shape), np.dtype(aval.dtype))
@@ -306,8 +291,7 @@ class _Loosener:
 def _key(value: Value) -> Any:
     if isinstance(value, Variable):
         return value
-    # Single numbers are made anew each time they are used.
-    return (value.dtype, value.tobytes()) if value.shape == () else id(value)
+    return value.dtype, value.shape, value.tobytes()
 
 
 def _common(shapes: Sequence[Shape]) -> Shape:

@@ -1,7 +1,7 @@
 """Export: predictions as files that run without natgrad."""
 
-import abc
 import os
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -21,58 +21,20 @@ PLATFORMS = ("cpu", "cuda", "tpu")
 Place = str | os.PathLike[str]
 
 
-class AbstractAnswers(eqx.Module):
-    """The outputs of an exported file for a row, by name."""
-
-    predictor: eqx.AbstractVar[Predictor]
-
-    @property
-    @abc.abstractmethod
-    def title(self) -> str:
-        """One line that describes the model."""
-
-    @property
-    def width(self) -> int:
-        """The number of inputs."""
-        return self.predictor.model.inducing.shape[-1]
-
-    @property
-    def inputs(self) -> list[str]:
-        """The names of the inputs, if they have names."""
-        return []
-
-    @property
-    def labels(self) -> dict[str, tuple[str, np.ndarray]]:
-        """Outputs that are looked up: the output with their index, and all values."""
-        return {}
-
-    @abc.abstractmethod
-    def at(self, row: Array) -> dict[str, Array]:
-        """All outputs for one row."""
-
-    def __call__(self, x: Array) -> dict[str, Array]:
-        # Row by row, so that only batching rules see the number of rows.
-        return jax.vmap(self.at)(x)
+Answers = Callable[[Predictor, Array], dict[str, Array]]
+"""The outputs of an exported file, by name, from a predictor and one row."""
 
 
-class ModelAnswers(AbstractAnswers):
+def model_answers(predictor: Predictor, row: Array) -> dict[str, Array]:
     """The predictions of a model, in its own units."""
-
-    predictor: Predictor
-
-    @property
-    def title(self) -> str:
-        return described(self.predictor)
-
-    def at(self, row: Array) -> dict[str, Array]:
-        mean, var = latent_at(self.predictor, row)
-        answers = {"latent_mean": mean, "latent_variance": var}
-        likelihood = self.predictor.model.likelihood
-        if (moments := if_there(likelihood.moments, mean, var)) is not None:
-            answers["mean"], answers["variance"] = moments
-        if (each := if_there(likelihood.probabilities, mean, var)) is not None:
-            answers["probabilities"] = each
-        return answers
+    mean, var = latent_at(predictor, row)
+    answers = {"latent_mean": mean, "latent_variance": var}
+    likelihood = predictor.model.likelihood
+    if (moments := if_there(likelihood.moments, mean, var)) is not None:
+        answers["mean"], answers["variance"] = moments
+    if (each := if_there(likelihood.probabilities, mean, var)) is not None:
+        answers["probabilities"] = each
+    return answers
 
 
 def to_stablehlo(predictor: Predictor, path: Place) -> None:
@@ -91,7 +53,7 @@ def to_stablehlo(predictor: Predictor, path: Place) -> None:
     >>> sorted(served.call(x))
     ['latent_mean', 'latent_variance', 'mean', 'variance']
     """
-    write_stablehlo(ModelAnswers(predictor), path)
+    write_stablehlo(model_answers, predictor, path, predictor.model.inducing.shape[1])
 
 
 def to_onnx(predictor: Predictor, path: Place) -> None:
@@ -108,11 +70,14 @@ def to_onnx(predictor: Predictor, path: Place) -> None:
     >>> [output.name for output in onnx.load("served.onnx").graph.output]
     ['latent_mean', 'latent_variance', 'mean', 'variance']
     """
-    write_onnx(ModelAnswers(predictor), path)
+    width, title = predictor.model.inducing.shape[1], described(predictor)
+    write_onnx(model_answers, predictor, path, width, title)
 
 
-def write_stablehlo(answers: AbstractAnswers, path: Place) -> None:
-    """Writes answers as `to_stablehlo` does. StableHLO has no text, hence no labels."""
+def write_stablehlo(
+    answers: Answers, predictor: Predictor, path: Place, width: int
+) -> None:
+    """Writes answers for rows of so many inputs as `to_stablehlo` does."""
     try:
         import flatbuffers as _  # noqa: F401
     except ModuleNotFoundError as error:
@@ -120,35 +85,44 @@ def write_stablehlo(answers: AbstractAnswers, path: Place) -> None:
             "to_stablehlo needs the package flatbuffers: pip install "
             '"natgrad[stablehlo]"'
         ) from error
-    predictor = answers.predictor
-    rows = jax.ShapeDtypeStruct(
-        (*export.symbolic_shape(ROWS), answers.width),
-        predictor.weights.dtype,
-    )
-    function = jax.jit(lambda x: answers(x))
+    shape = (*export.symbolic_shape(ROWS), width)
+    rows = jax.ShapeDtypeStruct(shape, predictor.weights.dtype)
+    function = jax.jit(lambda x: by_row(answers)(predictor, x))
     exported = export.export(function, platforms=PLATFORMS)(rows)
     Path(path).write_bytes(exported.serialize())
 
 
-def write_onnx(answers: AbstractAnswers, path: Place) -> None:
-    """Writes answers as `to_onnx` does."""
+def write_onnx(
+    answers: Answers,
+    predictor: Predictor,
+    path: Place,
+    width: int,
+    title: str,
+    names: Sequence[str] = (),
+    classes: np.ndarray | None = None,
+) -> None:
+    """Writes answers as `to_onnx` does, and the label at "class_index" if it has one.
+
+    `names` are those of the inputs, if they have names.
+    """
     try:
         from natgrad._export.onnx_graph import onnx_model
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             'to_onnx needs the package onnx: pip install "natgrad[onnx]"'
         ) from error
-    arrays, rest = eqx.partition(answers, eqx.is_array)
-    function = lambda arrays, x: eqx.combine(arrays, rest)(x)
-    dtype = answers.predictor.weights.dtype
-    program = program_of(function, arrays, answers.width, dtype)
-    for name, (index, labels) in answers.labels.items():
-        program = looked_up(program, name, index, labels)
-    size = len(answers.predictor.model.inducing)
-    text = f"{answers.title} It has {size} inducing inputs."
-    version = metadata.version("natgrad")
-    model = onnx_model(program, text, version, answers.inputs)
+    arrays, rest = eqx.partition(predictor, eqx.is_array)
+    function = lambda arrays, x: by_row(answers)(eqx.combine(arrays, rest), x)
+    program = program_of(function, arrays, width, predictor.weights.dtype)
+    if classes is not None:
+        program = looked_up(program, "label", "class_index", classes)
+    model = onnx_model(program, title, metadata.version("natgrad"), names)
     Path(path).write_bytes(model.SerializeToString())
+
+
+def by_row(answers: Answers) -> Answers:
+    """Answers for several rows, of which only batching rules see the number."""
+    return jax.vmap(answers, in_axes=(None, 0))
 
 
 def latent_at(predictor: Predictor, row: Array) -> tuple[Array, Array]:
@@ -171,7 +145,8 @@ def described(predictor: Predictor) -> str:
     model = predictor.model
     return (
         f"A sparse Gaussian process of kernel {_name(model.kernel)} and likelihood "
-        f"{type(model.likelihood).__name__}."
+        f"{type(model.likelihood).__name__}. It has {len(model.inducing)} inducing "
+        "inputs."
     )
 
 
