@@ -142,7 +142,7 @@ def _exp(scale: float) -> Callable[[Matrix], Matrix]:
     )
 
 
-_log = _matrix_function(
+logm = _matrix_function(
     _Function(
         jnp.log,
         log_difference,
@@ -150,13 +150,9 @@ _log = _matrix_function(
         jnp.abs,
     )
 )
+"""log(X) of a positive definite matrix."""
 
 
 def expm(matrix: Matrix, scale: float = 1.0) -> Matrix:
     """exp(scale · X) of a symmetric matrix."""
     return _exp(scale)(matrix)
-
-
-def logm(matrix: Matrix) -> Matrix:
-    """log(X) of a positive definite matrix."""
-    return _log(matrix)
