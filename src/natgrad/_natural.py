@@ -68,15 +68,7 @@ def scale_by_inverse_fisher() -> optax.GradientTransformation:
     [-1.] [[-1.]]
     """
 
-    def update(updates: X, params: object) -> X:
-        if params is None:
-            raise ValueError(
-                "scale_by_inverse_fisher needs the parameters: "
-                "call update(grads, state, params)"
-            )
-        return map_distributions(natural_gradient, params, updates)
-
-    return optax.stateless(update)
+    return _at_distributions("scale_by_inverse_fisher", natural_gradient)
 
 
 def stay_inside() -> optax.GradientTransformation:
@@ -94,12 +86,18 @@ def stay_inside() -> optax.GradientTransformation:
     True
     """
 
+    return _at_distributions("stay_inside", _shortened)
+
+
+def _at_distributions(
+    name: str, function: Callable[..., Any]
+) -> optax.GradientTransformation:
     def update(updates: X, params: object) -> X:
         if params is None:
             raise ValueError(
-                "stay_inside needs the parameters: call update(grads, state, params)"
+                f"{name} needs the parameters: call update(grads, state, params)"
             )
-        return map_distributions(_shortened, params, updates)
+        return map_distributions(function, params, updates)
 
     return optax.stateless(update)
 
