@@ -14,7 +14,17 @@ SECONDS = 10.0
 """The time between two lines in a log file."""
 
 
-class Progress:
+class _Bar:
+    """Closes its bar, if it has one."""
+
+    bar: Any = None
+
+    def __exit__(self, *exception: Any) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+
+class Progress(_Bar):
     """Shows the progress of a run; as a context, it closes its bar."""
 
     def __init__(
@@ -29,7 +39,6 @@ class Progress:
         self.title, self.ends_itself = title, ends_itself
         self.started: float | None = None
         self.shown = -SECONDS
-        self.bar: Any = None
         self.record: Record | None = None
 
     def __enter__(self) -> "Progress":
@@ -46,10 +55,6 @@ class Progress:
                 dynamic_ncols=True,
             )
         return self
-
-    def __exit__(self, *exception: Any) -> None:
-        if self.bar is not None:
-            self.bar.close()
 
     def hear(self, moment: Moment) -> None:
         self.show(moment.step, moment.record)
@@ -137,13 +142,12 @@ class Silent:
     def end(self, moment: Moment, reason: str) -> None: ...
 
 
-class Rows:
+class Rows(_Bar):
     """Shows how many rows of a table are done, and how fast."""
 
     def __init__(self, total: int, done: int = 0):
         self.total, self.done, self.begin = total, done, done
         self.started = self.shown = time.monotonic()
-        self.bar: Any = None
 
     def __enter__(self) -> "Rows":
         if is_interactive():
@@ -157,10 +161,6 @@ class Rows:
                 dynamic_ncols=True,
             )
         return self
-
-    def __exit__(self, *exception: Any) -> None:
-        if self.bar is not None:
-            self.bar.close()
 
     def add(self, rows: int) -> None:
         """Adds rows that are done."""
