@@ -74,7 +74,7 @@ def in_use(out: Path) -> Iterator[None]:
 
 def current(out: Path) -> Path:
     """Where the run of a folder works, as the first process sees it."""
-    return out / _agreed(str(working(out).relative_to(out)))
+    return out / distributed.place().first(str(working(out).relative_to(out)))
 
 
 def working(out: Path) -> Path:
@@ -86,7 +86,7 @@ def working(out: Path) -> Path:
 
 def state(place: Path) -> str:
     """What a folder has of a run, as the first process sees it."""
-    return _agreed(_state(place))
+    return distributed.place().first(_state(place))
 
 
 def _state(place: Path) -> str:
@@ -139,7 +139,7 @@ def read_run(place: Path) -> Run:
                 f"{place} has no {RUN}; it should be what train --out made"
             )
         text = config.dumps(config.read(place / RUN))
-    return config.loads(_agreed(text))
+    return config.loads(distributed.place().first(text))
 
 
 def read_scan(place: Path) -> tuple[bytes, ...]:
@@ -283,8 +283,3 @@ def drop(folder: Path) -> None:
     if folder.exists():
         folder.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
-
-
-def _agreed(word: str) -> str:
-    """The word of the first process, in all of them."""
-    return distributed.exchange(word.encode())[0].decode()

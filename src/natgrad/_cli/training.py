@@ -1,7 +1,6 @@
 """Training from a table, to a folder that can be used, repeated and resumed."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +151,7 @@ def _chosen(checkpoint: Path, likelihood: str) -> dict[str, Any]:
             chosen["n_inducing"] = int(config["num_inducing"])
             if likelihood == "auto":
                 chosen["likelihood"] = name_of(config["likelihood"])
-    return json.loads(distributed.exchange(json.dumps(chosen).encode())[0])
+    return distributed.place().first(chosen)
 
 
 def _described(estimator: Any, metadata: dict[str, Any], out: Path) -> dict[str, Any]:
