@@ -32,6 +32,13 @@ def inner(theta: T, statistics: T, like: Array) -> Array:
     return functools.reduce(jnp.add, products)
 
 
+def all_finite(tree: Any, also: Bool[Array, "*batch"]) -> Bool[Array, "*batch"]:
+    """Whether all numbers of each member of a batch are finite, and `also` holds."""
+    for leaf in jax.tree.leaves(tree):
+        also &= jnp.isfinite(leaf).all(tuple(range(also.ndim, leaf.ndim)))
+    return also
+
+
 def family(statistics: type[Any] | None = None) -> Callable[[C], C]:
     """Marks the class that all coordinate systems of a family share."""
 
@@ -120,11 +127,7 @@ class AbstractDistribution(eqx.Module, Generic[T]):
         """Whether the coordinates are finite and name a member of the family."""
         theta = self.natural()
         log_normalizer = self.log_normalizer(theta)
-        axes = lambda leaf: tuple(range(log_normalizer.ndim, leaf.ndim))
-        finite = jnp.isfinite(log_normalizer)
-        for leaf in jax.tree.leaves((self, theta)):
-            finite &= jnp.isfinite(leaf).all(axes(leaf))
-        return finite
+        return all_finite((self, theta), jnp.isfinite(log_normalizer))
 
     # The natural gradient, equation (10): ∇̃_ξ L = (∂ξ/∂θ) (∂L/∂η)ᵀ. The Fisher matrix
     # is never formed: a gradient pulled back to η already is the natural gradient in θ.

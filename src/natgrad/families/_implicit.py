@@ -111,36 +111,49 @@ def _newton(
 
 
 def _solve(hessian: Callable[[T], T], right: T, like: Array) -> T:
-    """x with hessian(x) = right, for each member of a batch, by conjugate gradients."""
-    search = lambda matvec, right: _conjugate_gradients(matvec, right, like)
+    """x with hessian(x) = right, for each member of a batch.
+
+    A family of few statistics is solved in as many steps of conjugate gradients; the
+    diagonal takes out the units of the statistics, which differ by many powers of ten.
+    """
+    size = sum(leaf.size // max(like.size, 1) for leaf in jax.tree.leaves(right))
+    least = jnp.finfo(like.dtype).eps ** 2
+
+    def search(hessian: Callable[[T], T], right: T) -> T:
+        diagonal = _diagonal(hessian, right, like)
+        scaled = lambda r: jax.tree.map(jnp.divide, r, diagonal)
+        return conjugate_gradients(hessian, scaled, right, like, 2 * size + 10, least)
+
     return lax.custom_linear_solve(hessian, right, search, symmetric=True)
 
 
-def _conjugate_gradients(hessian: Callable[[T], T], right: T, like: Array) -> T:
-    """Conjugate gradients, preconditioned by the diagonal.
+def conjugate_gradients(
+    product: Callable[[T], T],
+    precondition: Callable[[T], T],
+    right: T,
+    like: Array,
+    most: int,
+    least: Any,
+) -> T:
+    """x with product(x) = right, for each member of a batch, by conjugate gradients.
 
-    A family of few statistics is solved in as many steps; the diagonal takes out the
-    units of the statistics, which differ by many powers of ten.
+    They end after `most` steps, or at the share `least` of the energy at the start.
     """
-    eps = jnp.finfo(like.dtype).eps
-    diagonal = _diagonal(hessian, right, like)
-    size = sum(leaf.size // max(like.size, 1) for leaf in jax.tree.leaves(right))
-    scaled = lambda r: jax.tree.map(jnp.divide, r, diagonal)
-    first = scaled(right)
+    first = precondition(right)
 
     def going(state: _State[T]) -> Array:
         step, *_, energy = state
-        return (energy > eps**2 * start).any() & (step < 2 * size + 10)
+        return (energy > least * start).any() & (step < most)
 
     def body(state: _State[T]) -> _State[T]:
         step, x, r, p, energy = state
-        product = hessian(p)
-        curvature = inner(p, product, like)
-        alpha = jnp.where((curvature > 0) & (energy > eps**2 * start), energy, 0)
+        image = product(p)
+        curvature = inner(p, image, like)
+        alpha = jnp.where((curvature > 0) & (energy > least * start), energy, 0)
         alpha = alpha / jnp.where(curvature > 0, curvature, 1)
         x = jax.tree.map(lambda x, p: x + _per(alpha, p) * p, x, p)
-        r = jax.tree.map(lambda r, q: r - _per(alpha, q) * q, r, product)
-        z = scaled(r)
+        r = jax.tree.map(lambda r, q: r - _per(alpha, q) * q, r, image)
+        z = precondition(r)
         after = inner(r, z, like)
         ratio = jnp.where(energy > 0, after / jnp.where(energy > 0, energy, 1), 0)
         p = jax.tree.map(lambda z, p: z + _per(ratio, p) * p, z, p)

@@ -77,10 +77,7 @@ class AbstractDiagonal(AbstractDistribution[Statistics]):
     def factor(self) -> Matrix:
         """A factor of the covariance."""
         root = jnp.sqrt(self.variances())
-        identity = jnp.eye(root.shape[-1], dtype=root.dtype)
-        return root[..., None] * jnp.broadcast_to(
-            identity, (*root.shape, len(identity))
-        )
+        return root[..., None] * eye_of(root)
 
     def whiten(self, columns: Columns) -> Columns:
         """x divided by the standard deviations."""
@@ -196,3 +193,9 @@ class Canonical(AbstractDiagonal):
         """∂L/∂η with respect to (u, u²), from that at the centred statistics."""
         change = 2 * slope.second * self.location()
         return Statistics(slope.first - change, slope.second)
+
+
+def eye_of(vector: Vector) -> Matrix:
+    """An identity matrix for each vector of a batch."""
+    size = vector.shape[-1]
+    return jnp.broadcast_to(jnp.eye(size, dtype=vector.dtype), (*vector.shape, size))

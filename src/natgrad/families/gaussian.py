@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from natgrad.errors import InputError
-from natgrad.families._base import AbstractDistribution, Trial, family
+from natgrad.families._base import AbstractDistribution, Trial, all_finite, family
 from natgrad.linalg import AbstractPositiveDefinite
 from natgrad.linalg._triangular import (
     Columns,
@@ -115,9 +115,7 @@ class AbstractGaussian(AbstractDistribution[Statistics]):
 
     def is_inside(self) -> Bool[Array, "*batch"]:
         finite = jnp.isfinite(self.log_det()) & jnp.isfinite(self.location()).all(-1)
-        for leaf in jax.tree.leaves(self):
-            finite &= jnp.isfinite(leaf).all(tuple(range(finite.ndim, leaf.ndim)))
-        return finite
+        return all_finite(self, finite)
 
     def _covariance_at(self, eta: Statistics) -> Matrix:
         """S(η) = η₂ − η₁η₁ᵀ, as a change from the S of `self`.

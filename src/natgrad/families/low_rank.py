@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from natgrad.errors import InputError
-from natgrad.families._base import AbstractDistribution, family
-from natgrad.families.diagonal import AbstractDiagonal
+from natgrad.families._base import AbstractDistribution, all_finite, family
+from natgrad.families._implicit import conjugate_gradients
+from natgrad.families.diagonal import AbstractDiagonal, eye_of
 from natgrad.families.gaussian import (
     Statistics,
     kl_from_factors,
@@ -94,11 +94,11 @@ class MeanPrecision(AbstractDistribution[Statistics]):
 
     def covariance(self) -> Matrix:
         """S"""
-        return symmetric(self.solve(_eye(self.mean)))
+        return symmetric(self.solve(eye_of(self.mean)))
 
     def factor(self) -> Float[Array, "*batch M K"]:
         """F with F Fᵀ = S, of M rows and M + R columns."""
-        roots = jnp.sqrt(self.diagonal.value())[..., None] * _eye(self.mean)
+        roots = jnp.sqrt(self.diagonal.value())[..., None] * eye_of(self.mean)
         return self.solve(jnp.concatenate([roots, self.factors], -1))
 
     def whiten(self, columns: Columns) -> Float[Array, "*batch N K"]:
@@ -169,10 +169,8 @@ class MeanPrecision(AbstractDistribution[Statistics]):
         return (trace + (shift**2).sum((-2, -1)) + log_ratio) / 2
 
     def is_inside(self) -> Bool[Array, "*batch"]:
-        finite = jnp.isfinite(self.log_det()) & (self.diagonal.value() > 0).all(-1)
-        for leaf in jax.tree.leaves(self):
-            finite &= jnp.isfinite(leaf).all(tuple(range(finite.ndim, leaf.ndim)))
-        return finite
+        is_positive = (self.diagonal.value() > 0).all(-1)
+        return all_finite(self, jnp.isfinite(self.log_det()) & is_positive)
 
     def natural_gradient(self, grad: "MeanPrecision") -> "MeanPrecision":
         mean = self.solve(grad.mean[..., None])[..., 0]
@@ -220,7 +218,11 @@ class MeanPrecision(AbstractDistribution[Statistics]):
             return _Change(2 * x.diagonal / (values * parts.variances) ** 2, inner.mT)
 
         product = lambda x: scaled(self._fisher(parts, scaled(x)))
-        return scaled(_solve(product, precondition, scaled(slope)))
+        least = eps**1.5
+        right, like = scaled(slope), parts.log_det
+        return scaled(
+            conjugate_gradients(product, precondition, right, like, ROUNDS, least)
+        )
 
     def _fisher(self, parts: "_Parts", change: "_Change") -> "_Change":
         """The Fisher matrix times a change of d and B: the slopes of tr(S Ṗ S Ṗ)/4.
@@ -274,48 +276,3 @@ class _Parts(NamedTuple):
     def solve(self, columns: Columns) -> Columns:
         inside = self.shrinkage @ (self.shrinkage.mT @ columns)
         return self.inverse[..., None] * columns - inside
-
-
-def _eye(vector: Vector) -> Matrix:
-    size = vector.shape[-1]
-    return jnp.broadcast_to(jnp.eye(size, dtype=vector.dtype), (*vector.shape, size))
-
-
-def _solve(
-    product: Callable[[_Change], _Change],
-    precondition: Callable[[_Change], _Change],
-    right: _Change,
-) -> _Change:
-    """x with product(x) = right, for each member of a batch, by conjugate gradients."""
-    eps = jnp.finfo(right.diagonal.dtype).eps
-    plus = lambda a, size, b: _Change(
-        a.diagonal + size[..., None] * b.diagonal,
-        a.factors + size[..., None, None] * b.factors,
-    )
-    inner = lambda a, b: (
-        (a.diagonal * b.diagonal).sum(-1) + (a.factors * b.factors).sum((-2, -1))
-    )
-    ratio = lambda a, b: jnp.where(b > 0, a / jnp.where(b > 0, b, 1), 0)
-    first = precondition(right)
-    start = inner(right, first)
-
-    def going(state: Any) -> Array:
-        round, *_, energy = state
-        return (energy > eps**1.5 * start).any() & (round < ROUNDS)
-
-    def body(state: Any) -> Any:
-        round, x, residual, along, energy = state
-        image = product(along)
-        size = ratio(energy, inner(along, image))
-        x, residual = plus(x, size, along), plus(residual, -size, image)
-        there = precondition(residual)
-        after = inner(residual, there)
-        along = plus(there, ratio(after, energy), along)
-        return round + 1, x, residual, along, after
-
-    zero = jax.tree.map(jnp.zeros_like, right)
-    state = (jnp.zeros((), int), zero, right, first, start)
-    found = lax.while_loop(going, body, state)[1]
-    # A right side that is not finite ends the search where it began, at zero.
-    nan = jnp.where(jnp.isfinite(start), 0, jnp.nan)
-    return plus(found, nan, jax.tree.map(jnp.ones_like, found))

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from natgrad.families import wishart
-from natgrad.families._base import AbstractDistribution, family, inner
+from natgrad.families._base import AbstractDistribution, all_finite, family, inner
 from natgrad.linalg._triangular import (
     Scalar,
     Vector,
@@ -178,10 +178,9 @@ class MeanPrecision(AbstractDistribution[Statistics]):
 
     def is_inside(self) -> Bool[Array, "*batch"]:
         strength = self.strength.value()
-        finite = self.precision.is_inside() & jnp.isfinite(positive_part(strength))
-        for leaf in jax.tree.leaves((self.mean, self.strength)):
-            finite &= jnp.isfinite(leaf).all(tuple(range(finite.ndim, leaf.ndim)))
-        return finite
+        is_positive = jnp.isfinite(positive_part(strength))
+        both = self.precision.is_inside() & is_positive
+        return all_finite((self.mean, self.strength), both)
 
     # m, κ and the Wishart distribution are orthogonal in the Fisher metric.
 
