@@ -11,12 +11,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from natgrad import gp
-from natgrad._registry import KERNELS
+from natgrad._registry import KERNELS, MANY
 from natgrad._warnings import warn
-from natgrad.data._batch import Batch
+from natgrad.data._batch import Batch, split
 from natgrad.data._prepare import Stream
 from natgrad.data._schema import EncodedRows
 from natgrad.errors import InputError, InputWarning
+from natgrad.gp import _baseline as baseline, _few_rows as few_rows
 from natgrad.sklearn import (
     _columns as columns,
     _inputs as inputs,
@@ -24,7 +25,6 @@ from natgrad.sklearn import (
     _training as training,
 )
 from natgrad.sklearn._double import in_double
-from natgrad.sklearn._doubts import late_gain, reason_to_doubt
 from natgrad.sklearn._fitted import Fitted
 from natgrad.sklearn._kernels import is_convertible
 from natgrad.sklearn._outputs import require_outputs
@@ -34,8 +34,10 @@ from natgrad.sklearn._targets import (
     counted,
     input_scales,
     is_constant,
+    is_own,
     weights,
 )
+from natgrad.train._history import History
 from natgrad.train._loop import CONVERGED
 
 
@@ -148,7 +150,7 @@ class BaseGP(Fitted, BaseEstimator):
         self._keep(fitted, total, time.monotonic() - began, share)
         last = fitted.history[-1]
         value = last.objective if last.score is None else last.score
-        doubt = reason_to_doubt(self, value, rows, weight)
+        doubt = _reason_to_doubt(self, value, rows, weight)
         if doubt is not None:
             warn(doubt, InputWarning)
         return self
@@ -244,7 +246,7 @@ class BaseGP(Fitted, BaseEstimator):
         )
         self.fit_seconds_ = seconds
         self.message_ = history.reason
-        gain = 0.0 if history.reason == CONVERGED else late_gain(history)
+        gain = 0.0 if history.reason == CONVERGED else _late_gain(history)
         self.converged_ = not gain > STILL
         if not self.converged_:
             rise = f"rose by {gain:.2g} nats per row" if gain < math.inf else "may rise"
@@ -338,3 +340,46 @@ class BaseGP(Fitted, BaseEstimator):
         if isinstance(y, dict) and "upper" in y:
             is_density = ~(y["lower"] < y["upper"])
         return log_density - np.where(is_density, np.log(self.y_scale_), 0.0)
+
+
+# What an estimator warns of after a fit
+
+
+def _reason_to_doubt(
+    estimator: Any, elbo: float, rows: Batch, weight: np.ndarray
+) -> str | None:
+    """Why a fit of real targets may be worse than it says, if there is a reason.
+
+    The ELBO is per row; the log density of held-out rows can take its place.
+    """
+    noise, (y, columns) = estimator.model_.likelihood, split(rows.y)
+    if columns:
+        return None
+    if noise.outputs is not None:
+        return few_rows.few(len(y))
+    if is_own(noise):
+        return baseline.worse(elbo, y, weight) if np.any(y != np.round(y)) else None
+    if not isinstance(noise, few_rows.NOISY):
+        return None
+    doubt = few_rows.few(len(y))
+    if doubt is None and len(np.unique(y)) == 2:
+        doubt = (
+            "the targets have two values only, and real noise may fit them "
+            "too closely; use GPClassifier for the probability of each"
+        )
+    if doubt is None and estimator.message_ == CONVERGED:
+        doubt = baseline.worse(elbo, y, weight)
+    if doubt is None and len(y) < MANY and isinstance(noise, gp.likelihoods.Gaussian):
+        doubt = baseline.tails(rows, estimator._predictor.predict, noise.variance)
+    return doubt
+
+
+def _late_gain(history: History) -> float:
+    """How much the ELBO rose in the last fifth of a run, beyond noise."""
+    values = np.asarray(history.column("objective"))
+    fifth = max(1, len(values) // 5)
+    if len(values) < 2 or not np.isfinite(values).all():
+        return math.inf  # too short to tell
+    after, before = values[-fifth:], values[-2 * fifth : -fifth]
+    noise = math.sqrt((after.var() + before.var()) / fifth)
+    return float(after.mean() - before.mean() - 2 * noise)

@@ -69,8 +69,9 @@ def _is_columns(value: Any) -> bool:
     return is_known and all(map(is_place, value.values()))
 
 
-def _is_labels(value: Any) -> bool:
-    return isinstance(value, dict) and value.keys() == {"dtype", "values"}
+def _object(*keys: str, is_required: bool = True) -> Rule:
+    accepts = lambda value: isinstance(value, dict) and value.keys() == {*keys}
+    return Rule(accepts, f"an object of {' and '.join(keys)}", is_required)
 
 
 _LIMIT = Rule(
@@ -96,7 +97,7 @@ _COUNT = Rule(_is_whole, "a whole number, 0 or more")
 _SPAN = Rule(lambda value: _is_number(value) and value >= 0, "a number, 0 or more")
 _REAL = Rule(_or_none(_is_number), "a number or null")
 _TEXT = Rule(_is_text, f"a text of at most {MAX_TEXT} characters")
-_LABELS = Rule(_is_labels, "an object of dtype and values", is_required=False)
+_LABELS = _object("dtype", "values", is_required=False)
 
 _PARAMS = {
     "likelihood": _NAMES,
@@ -140,18 +141,11 @@ FITTED = {
     "n_features_in_": Rule(lambda value: _is_whole(value, 1), "a whole number above 0"),
     "converged_": Rule(lambda value: type(value) is bool, "true or false"),
     "message_": _TEXT,
-    "history_": Rule(
-        lambda value: isinstance(value, dict) and value.keys() == {"reason", "records"},
-        "an object of reason and records",
-    ),
+    "history_": _object("reason", "records"),
     "classes_": _LABELS,
     "categories_": _LABELS,
     "feature_names_in_": _LABELS,
-    "schema_": Rule(
-        lambda value: isinstance(value, dict) and value.keys() == {"columns", "nulls"},
-        "an object of columns and nulls",
-        is_required=False,
-    ),
+    "schema_": _object("columns", "nulls", is_required=False),
 }
 LABELS = tuple(name for name, rule in FITTED.items() if rule is _LABELS)
 """Arrays of labels, which are saved with their type."""

@@ -49,9 +49,6 @@ LIKELIHOODS: dict[str, dict[str, tuple[type, ...]]] = {
 }
 """The likelihood that a model has, by estimator and by the name its user gave."""
 
-SORTED = ("GPClassifier", "GPOrdinal")
-"""Estimators that look up a label in `classes_`, which must be in increasing order."""
-
 
 def save(estimator: Any, path: Any, metadata: dict[str, Any] | None) -> None:
     """Writes an estimator; a parameter that is an object is in its model."""
@@ -291,7 +288,7 @@ def _classes(kind: str, values: dict[str, Any], model: gp.SparseGP) -> np.ndarra
     labels = found.tolist()
     if len(set(labels)) < len(labels):
         raise InputError(f"classes_ is {shown(labels)}; they should be distinct")
-    if kind in SORTED and sorted(labels) != labels:
+    if sorted(labels) != labels:  # a label is looked up among them
         raise InputError(f"classes_ is {shown(labels)}; it should be sorted")
     return found
 
