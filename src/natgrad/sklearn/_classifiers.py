@@ -149,32 +149,9 @@ class GPOrdinal(_Classifier):
         The classes in order, the lowest first. Numbers and a pandas column of ordered
         categories have an order of their own. Three or more strings without one raise
         an error.
-    kernel : {"auto", "matern52", "matern32", "matern12", "rbf"} or a kernel, \
-            default="auto"
-        How smooth the latent function is; "auto" is "matern52". Each input has a
-        lengthscale of its own. Training starts at the parameters of a kernel object.
-        Its lengthscales and periods are in the units of X; its variance is that of the
-        latent function.
-    columns : dict, default=None
-        Columns of X that are no inputs, by name or place: {"weight": "w"} is how much a
-        row counts, and {"offset": "b"} is added to the first latent function.
-    n_inducing : int or "auto", default="auto"
-        The number of inducing inputs. "auto" doubles them until more no longer help.
-    max_iter : int or "auto", default="auto"
-        The most steps of training. It stops by itself when the ELBO no longer rises.
-        natgrad warns if the ELBO still rises at the end.
-    minutes : float, default=None
-        Training stops after this many minutes, if it has not stopped before.
-    batch_size : int or "auto", default="auto"
-        Rows in a step. "auto" takes all rows of a table with at most 12,000, and
-        batches of 256 rows of a larger one.
-    date_periods : list of {"day", "week", "year"}, default=()
-        Periods of dates, each of which adds a sine and a cosine of every date.
-    random_state : int, RandomState or None, default=0
-        Determines the order of the rows and the initial inducing inputs.
-    verbose : int or bool, default=1
-        0 prints nothing. 1 shows a progress bar, or a line every ten seconds in a log
-        file. 2 or more also prints every record of the run.
+    kernel, columns, n_inducing, max_iter, minutes, batch_size, date_periods, \
+            random_state, verbose
+        As those of `GPClassifier`, for the one latent function.
 
     Attributes
     ----------
