@@ -173,17 +173,12 @@ def in_units(
             columns[name] = (bound - centre) / scale
     if "noise_sd" in columns:
         columns["noise_sd"] = columns["noise_sd"] / scale
-    if "offset" in columns and has_units(targets.likelihood):
+    # With this link the latent function has the units of the target.
+    known = [each for each in LIKELIHOODS.values() if each.link == "identity"]
+    kinds = [getattr(likelihoods, each.kind) for each in known]
+    if "offset" in columns and type(uncensored(targets.likelihood)) in kinds:
         columns["offset"] = columns["offset"] / scale
     return columns
-
-
-def has_units(likelihood: Any) -> bool:
-    """Whether the latent function has the units of the target."""
-    noise = uncensored(likelihood)
-    kinds = [getattr(likelihoods, each.kind) for each in LIKELIHOODS.values()]
-    links = [each.link for each in LIKELIHOODS.values()]
-    return dict(zip(kinds, links, strict=True)).get(type(noise)) == "identity"
 
 
 def _events(event: np.ndarray) -> np.ndarray:

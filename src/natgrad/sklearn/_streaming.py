@@ -48,7 +48,8 @@ def learn(
         if not isinstance(known, gp.Online):
             known = _begun(estimator, known)
         total = estimator.n_rows_seen_ + float(weight.sum())
-        if is_centred(likelihood):
+        # Where targets are f and noise, both in units of the targets.
+        if isinstance(uncensored(likelihood), Gaussian | StudentT):
             # The mean of all rows so far takes the place of the mean of the first.
             offset = told.get("offset", 0.0)
             gap = weight @ (y - offset - estimator.y_mean_) / total
@@ -62,11 +63,6 @@ def learn(
     estimator._online = known
     estimator._set_model(known.model)
     estimator.n_rows_seen_ = total
-
-
-def is_centred(likelihood: Any) -> bool:
-    """Whether targets are f and noise, both in units of the targets."""
-    return isinstance(uncensored(likelihood), Gaussian | StudentT)
 
 
 def shifted(known: gp.Online, shift: float) -> gp.Online:

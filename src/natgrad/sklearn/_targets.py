@@ -128,13 +128,6 @@ def _counts(
     return Targets(likelihood, mean=means.Constant(math.log(max(mean, 1e-3))))
 
 
-def _as_they_are(
-    likelihood: Any, y: np.ndarray, weight: np.ndarray, columns: Columns
-) -> Targets:
-    """Targets in the user's units, which alone a likelihood of the user's own knows."""
-    return Targets(likelihood)
-
-
 UNITS: dict[str, Callable[[Any, np.ndarray, np.ndarray, Columns], Targets]] = {
     "real": _standardized,
     "positive": _in_means,
@@ -174,7 +167,9 @@ def regression(
     """
     if isinstance(likelihood, likelihoods.AbstractLikelihood):
         kind = type(uncensored(likelihood))
-        rule = UNITS.get(_supports().get(kind, ""), _as_they_are)
+        # The units of the user are all that a likelihood of the user's own knows.
+        as_they_are = lambda likelihood, *_: Targets(likelihood)
+        rule = UNITS.get(_supports().get(kind, ""), as_they_are)
         likelihood = censored(widened(likelihood), columns)
         targets = rule(likelihood, y, weight, columns)
         scaled = in_units(targets.likelihood, float(targets.scale))
