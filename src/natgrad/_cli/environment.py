@@ -16,6 +16,7 @@ import optax
 
 import natgrad
 from natgrad._cli.common import table
+from natgrad._cli.options import EXTRAS
 from natgrad._runtime.programs import jit
 from natgrad.datasets import _files as files
 from natgrad.families.gaussian import Moments
@@ -23,17 +24,6 @@ from natgrad.linalg import Sqrt
 
 
 PACKAGES = ("natgrad", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy")
-EXTRAS = {
-    "sklearn": ("scikit-learn", "sklearn"),
-    "parquet": ("pyarrow", "pyarrow"),
-    "plot": ("matplotlib", "matplotlib"),
-    "onnx": ("onnx", "onnx"),
-    "stablehlo": ("flatbuffers", "flatbuffers"),
-    "numpyro": ("numpyro", "numpyro"),
-    "ray": ("ray", "ray"),
-}
-"""What each extra of natgrad brings: a package, and the module that is in it."""
-
 VARIABLES = (
     *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "XLA_FLAGS", "JAX_PLATFORMS"),
     *("JAX_ENABLE_X64", "JAX_COMPILATION_CACHE_DIR", "NATGRAD_DATA"),

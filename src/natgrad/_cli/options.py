@@ -17,11 +17,15 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 EXTRAS = {
-    "sklearn": ("sklearn", "scikit-learn"),
-    "plot": ("matplotlib", "matplotlib"),
+    "sklearn": ("scikit-learn", "sklearn"),
     "parquet": ("pyarrow", "pyarrow"),
+    "plot": ("matplotlib", "matplotlib"),
+    "onnx": ("onnx", "onnx"),
+    "stablehlo": ("flatbuffers", "flatbuffers"),
+    "numpyro": ("numpyro", "numpyro"),
+    "ray": ("ray", "ray"),
 }
-"""The module and the package that each extra of natgrad brings."""
+"""What each extra of natgrad brings: a package, and the module that is in it."""
 
 
 def require(*data: str | None, extras: tuple[str, ...] = ("sklearn",)) -> None:
@@ -31,7 +35,7 @@ def require(*data: str | None, extras: tuple[str, ...] = ("sklearn",)) -> None:
     """
     wanted = [*extras, *(["parquet"] if any(map(_is_parquet, data)) else [])]
     for extra in wanted:
-        module, package = EXTRAS[extra]
+        package, module = EXTRAS[extra]
         if util.find_spec(module) is None:
             what = "Parquet files need" if extra == "parquet" else "this command needs"
             raise click.ClickException(

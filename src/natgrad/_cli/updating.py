@@ -64,7 +64,9 @@ def update(
                     so_far = {"pieces": place + 1, "skipped": skipped}
                     _save(opened, state, {**note, **so_far})
                     last = time.monotonic()
-        _finish(opened, out)
+        metadata = read_metadata(opened.path)["user"]
+        metadata["rows"] = int(opened.estimator.n_rows_seen_)
+        opened.estimator.save(out / MODEL, metadata=metadata)
         state.unlink(missing_ok=True)
     if skipped:
         say(f"left out {counted(skipped, 'row')} with a null")
@@ -157,9 +159,3 @@ def _save(opened: Opened, state: Path, note: dict[str, Any]) -> None:
         values = {name: getattr(opened.estimator, name) for name in FITTED}
         fitted = {name: np.asarray(value).tolist() for name, value in values.items()}
         online_files.save(online, state, {**note, "fitted": fitted})
-
-
-def _finish(opened: Opened, out: Path) -> None:
-    metadata = read_metadata(opened.path)["user"]
-    metadata["rows"] = int(opened.estimator.n_rows_seen_)
-    opened.estimator.save(out / MODEL, metadata=metadata)
