@@ -168,11 +168,6 @@ def _natural(posteriors: Params) -> Any:
     return {name: q.natural() for name, q in posteriors.items()}
 
 
-def _site(name: str) -> str:
-    """The site that NumPyro's automatic guides sample a posterior at."""
-    return f"_{name.removesuffix('_posterior')}_latent"
-
-
 def _estimates(
     fn: Loss, params: Params, key: Any, draws: int, size: Any
 ) -> tuple[Callable[[Params], Any], Any, Params]:
@@ -187,7 +182,9 @@ def _estimates(
     samplers = {name: sampler(keys[name], q, draws) for name, q in posteriors.items()}
 
     def energy(latent: Named, params: Params) -> Any:
-        sites = {_site(name): z for name, z in latent.items()}
+        # As NumPyro's automatic guides name the site that they sample.
+        stems = {name: name.removesuffix("_posterior") for name in latent}
+        sites = {f"_{stems[name]}_latent": z for name, z in latent.items()}
         with numpyro.handlers.substitute(data=sites):
             loss = fn(params)[0]
         return loss - sum(params[name].log_prob(z).sum() for name, z in latent.items())
