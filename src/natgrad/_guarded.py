@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax import lax
 from jax.typing import ArrayLike
@@ -280,7 +279,8 @@ def _search(
     def body(trial: _Trial) -> _Trial:
         size = trial.size
         pairs = zip(start, trials, strict=True)
-        tried = [trial(size.astype(_dtype(q))) for q, trial in pairs]
+        dtype = lambda q: jax.tree.leaves(q)[0].dtype
+        tried = [trial(size.astype(dtype(q))) for q, trial in pairs]
         forward, backward = (
             jnp.stack([part.sum().astype(float) for part in parts]).sum()
             for parts in list(zip(*tried, strict=True))[1:]
@@ -340,10 +340,6 @@ def _halvings(size: Array, trial: _Trial) -> Array:
     taken = jnp.where(trial.is_found, trial.best_size, size)
     halved = jnp.round(jnp.log2(size / taken)).astype(trial.tries.dtype)
     return jnp.where(trial.is_found, halved, trial.tries)
-
-
-def _dtype(q: AbstractDistribution[Any]) -> np.dtype[Any]:
-    return jax.tree.leaves(q)[0].dtype
 
 
 def _fingerprint(tree: object) -> Array:
