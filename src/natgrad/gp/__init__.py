@@ -21,9 +21,11 @@ from natgrad.gp._fit import fit as fit
 from natgrad.gp._online import Online as Online, online as online
 from natgrad.gp._pathwise import draw_paths as draw_paths
 from natgrad.gp._prediction import Predictor as Predictor, predictor as predictor
-from natgrad.gp._sizes import choose_num_inducing as choose_num_inducing
+from natgrad.gp._sizes import (
+    choose_num_inducing as choose_num_inducing,
+    initialize as initialize,
+)
 from natgrad.gp._sparse import SparseGP as SparseGP, elbo as elbo
-from natgrad.gp._start import initialize as initialize
 from natgrad.gp._steps import alternating as alternating
 from natgrad.gp._update import update as update
 

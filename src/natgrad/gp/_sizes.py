@@ -1,4 +1,4 @@
-"""How many inducing inputs a model needs."""
+"""An initial model, from rows of inputs, and how many inducing inputs it needs."""
 
 import warnings
 from typing import Any
@@ -10,20 +10,65 @@ from jaxtyping import Array, Float
 from natgrad._runtime.compiler import SHORT_RUN
 from natgrad._runtime.programs import filter_jit
 from natgrad.data._batch import Batch
-from natgrad.data._batches import padded, some_rows
-from natgrad.errors import InputWarning
+from natgrad.data._batches import as_array, padded, some_rows
+from natgrad.errors import InputError, InputWarning
 from natgrad.gp._sparse import SparseGP
-from natgrad.gp.inducing import MOST, k_means
+from natgrad.gp.inducing import LEAST, MOST, ROWS_EACH, SAMPLE, k_means
+from natgrad.gp.kernels import Matern52
+from natgrad.gp.likelihoods import AbstractLikelihood
 from natgrad.gp.likelihoods._rows import expected_log_probs
 
 
-__all__ = ["ENOUGH", "choose_num_inducing", "unseen"]
+__all__ = ["ENOUGH", "choose_num_inducing", "initialize", "unseen"]
 
 ENOUGH = 0.004
 """Nats per row that more inducing inputs may still be worth."""
 
-SAMPLE = 2048
+MEASURED = 2048
 """Rows on which the gain is measured."""
+
+
+def initialize(
+    x: Any,
+    likelihood: Any,
+    num_inducing: int | None = None,
+    seed: int = 0,
+    *,
+    kernel: Any = None,
+    mean: Any = None,
+) -> SparseGP:
+    """An initial model for inputs of a size near 1.
+
+    The default kernel is a Matérn-5/2 with a lengthscale for each input, which starts
+    at √D as in the paper. The inducing inputs are the k-means centres of the rows: by
+    default 100 for up to 2,000 rows, rising to 200 at 4,000. `kernel` and `mean`
+    replace the default kernel and the zero mean.
+
+    Raises:
+        InputError: If x is not rows by columns or not finite, or if `likelihood` is
+            not a likelihood.
+
+    >>> model = gp.initialize(x, gp.likelihoods.Gaussian(0.01), num_inducing=8)
+    >>> model.inducing.shape
+    (8, 1)
+    >>> print(model.kernel.lengthscale)
+    [1.]
+    """
+    if not isinstance(likelihood, AbstractLikelihood):
+        raise InputError(
+            f"the likelihood is {likelihood!r}; it should be one of those in "
+            "natgrad.gp.likelihoods, such as Gaussian()"
+        )
+    x = np.asarray(as_array(x), float)
+    x = x[:, None] if x.ndim == 1 else x
+    if kernel is None:
+        kernel = Matern52(np.full(x.shape[1], np.sqrt(x.shape[1])), 2.0)
+    if num_inducing is None:
+        some = x[:: max(1, len(x) // SAMPLE)]  # a table may be sorted
+        distinct = len(np.unique(some, axis=0))
+        num_inducing = min(max(len(x) // ROWS_EACH, LEAST), MOST, distinct)
+    z = k_means(x, min(num_inducing, len(x)), seed)
+    return SparseGP(kernel, likelihood, z, mean=mean)
 
 
 @filter_jit
@@ -76,7 +121,7 @@ def choose_num_inducing(model: SparseGP, table: Batch, seed: int = 0) -> SparseG
     (2, 8)
     """
     total = len(table.x)
-    some = np.random.default_rng(seed).permutation(total)[:SAMPLE]
+    some = np.random.default_rng(seed).permutation(total)[:MEASURED]
     batch = padded(some_rows(table, some))
     best = model
     while float(_unseen(model, best, batch)) > ENOUGH:
