@@ -211,8 +211,8 @@ MUTATIONS = (
     ),
     Mutation(
         "gp/_fit.py",
-        "return lax.map(block, rows).sum() / counts.sum()",
-        "return lax.map(block, rows).sum() / total",
+        "return lax.map(block, rows).sum() / blocks.weight.sum()",
+        "return lax.map(block, rows).sum() / len(held_out.x)",
         "the score of held-out rows with weights is no mean",
         "gp/test_fit.py",
         "held_out",

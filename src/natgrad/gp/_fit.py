@@ -19,6 +19,7 @@ from natgrad.data._batches import (
     IterableBatches,
     as_batch,
     as_batches,
+    longer,
 )
 from natgrad.data._parquet import Parquet
 from natgrad.errors import InputError, InputWarning
@@ -224,14 +225,9 @@ def check(model: SparseGP, batch: Any, name: str) -> None:
 def _score(model: SparseGP, held_out: Any) -> Callable[[SparseGP], Array]:
     """The mean log density of held-out targets, as a function of the model."""
     check(model, held_out, "held_out")
-    total = len(held_out.x)
-    size = min(SCORED, total)
-    short = -total % size
-    padded = lambda column: np.concatenate([column, column[:1].repeat(short, axis=0)])
-    cut = lambda column: padded(column).reshape(-1, size, *column.shape[1:])
-    x, y = jax.tree.map(cut, (held_out.x, held_out.y))
-    counts = np.ones(total) if held_out.weight is None else held_out.weight
-    weight = np.append(counts, np.zeros(short)).reshape(-1, size)
+    size = min(SCORED, len(held_out.x))
+    cut = lambda column: column.reshape(-1, size, *column.shape[1:])
+    blocks = jax.tree.map(cut, longer(held_out, -len(held_out.x) % size))
 
     def score(model: SparseGP) -> Array:
         def block(rows: tuple[Array, Any, Array]) -> Array:
@@ -239,7 +235,7 @@ def _score(model: SparseGP, held_out: Any) -> Callable[[SparseGP], Array]:
             values = log_predictives(model.likelihood, *model.marginals(x), y)
             return weight.astype(values.dtype) @ values
 
-        rows = jax.tree.map(jnp.asarray, (x, y, weight))
-        return lax.map(block, rows).sum() / counts.sum()
+        rows = jax.tree.map(jnp.asarray, tuple(blocks))
+        return lax.map(block, rows).sum() / blocks.weight.sum()
 
     return score
