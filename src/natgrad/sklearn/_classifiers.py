@@ -149,9 +149,25 @@ class GPOrdinal(_Classifier):
         The classes in order, the lowest first. Numbers and a pandas column of ordered
         categories have an order of their own. Three or more strings without one raise
         an error.
-    kernel, columns, n_inducing, max_iter, minutes, batch_size, date_periods, \
-            random_state, verbose
-        As those of `GPClassifier`, for the one latent function.
+    kernel : {"auto", "matern52", "matern32", "matern12", "rbf"} or a kernel, \
+            default="auto"
+        How smooth the latent function is, as for `GPClassifier`.
+    columns : dict, default=None
+        Columns of X that are no inputs, as for `GPClassifier`.
+    n_inducing : int or "auto", default="auto"
+        The number of inducing inputs. "auto" doubles them until more no longer help.
+    max_iter : int or "auto", default="auto"
+        The most steps of training. It stops by itself when the ELBO no longer rises.
+    minutes : float, default=None
+        Training stops after this many minutes, if it has not stopped before.
+    batch_size : int or "auto", default="auto"
+        Rows in a step, as for `GPClassifier`.
+    date_periods : list of {"day", "week", "year"}, default=()
+        Periods of dates, each of which adds a sine and a cosine of every date.
+    random_state : int, RandomState or None, default=0
+        Determines the order of the rows and the initial inducing inputs.
+    verbose : int or bool, default=1
+        How much is printed, as for `GPClassifier`.
 
     Attributes
     ----------

@@ -175,7 +175,7 @@ def train(
             whole_rule(model, len(rows.x), has_prior=True),
         )
         return gp.fit(model, data, rule=rule, **options)
-    size = _batch_size(estimator)
+    size = BATCH if estimator.batch_size == "auto" else estimator.batch_size
     if estimator.max_iter == "auto":
         one = work(model, size, len(model.inducing))
         options["steps"] = min(STEPS, max(FEWEST_STEPS, math.ceil(BATCH_WORK / one)))
@@ -295,11 +295,6 @@ def _is_whole(estimator: Any, model: gp.SparseGP, rows: int) -> bool:
     if estimator.batch_size == "auto":
         return fits_at_once(model, rows)
     return rows <= estimator.batch_size
-
-
-def _batch_size(estimator: Any) -> int:
-    """How many rows a batch has."""
-    return BATCH if estimator.batch_size == "auto" else estimator.batch_size
 
 
 def _steps(estimator: Any) -> int:
