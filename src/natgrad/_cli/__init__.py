@@ -3,6 +3,7 @@
 What a command needs is imported when it runs, so that help is there at once.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -405,8 +406,8 @@ def main(args: Sequence[str] | None = None) -> None:
         code = 130
     except Terminated:
         code = distributed.TERMINATED
-    except BrokenPipeError:
-        common.leave_pipe()
+    except BrokenPipeError:  # its reader has closed the pipe, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except Exception as error:
         code = common.reported(error, is_debug)

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import sys
 import threading
 import traceback
@@ -115,11 +114,6 @@ def reported(error: BaseException, is_debug: bool) -> int:
         who = "process {} of {}: ".format(*distributed.place())
     click.echo(f"{who}error: {line}", err=True)
     return code
-
-
-def leave_pipe() -> None:
-    """Discards further output, once its reader has closed the pipe as `head` does."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _one_line(text: str) -> str:
