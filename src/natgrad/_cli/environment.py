@@ -100,7 +100,6 @@ def as_text(found: dict[str, Any]) -> str:
     """A report for a person."""
     test = found["self_test"]
     verdict = "passed" if test["passed"] else "FAILED"
-    missing = [extra for extra, version in found["extras"].items() if version is None]
     rows = dict(found["packages"])
     rows |= {
         "python": f"{found['python']} ({sys.executable})",
@@ -124,8 +123,6 @@ def as_text(found: dict[str, Any]) -> str:
         f"self-test {verdict}: a natural step solves a conjugate model to "
         f"{test['relative_error']:.0e}, in {test['seconds']:.1f} s"
     )
-    if missing:
-        parts.append(f"{len(missing)} extras are missing; natgrad works without them")
     return "\n".join(parts)
 
 
