@@ -138,11 +138,11 @@ MUTATIONS = (
     # Training
     Mutation(
         "train/_checkpoint.py",
-        "max(self._scores, key=self._rank)}",
-        "min(self._scores, key=self._rank)}",
-        "the best checkpoint is deleted, and the worst kept",
+        "{*self._valid()[: self._keep]}",
+        "{*self._valid()[-self._keep :]}",
+        "the newest checkpoint is deleted, and the oldest kept",
         "train/test_checkpoint.py",
-        "newest_and_the_best",
+        "newest_are_kept",
     ),
     Mutation(
         "train/_compiled.py",
@@ -153,7 +153,7 @@ MUTATIONS = (
         "may_be_random",
     ),
     Mutation(
-        "train/_mesh.py",
+        "train/_devices.py",
         "return batch._replace(weight=self.number * weight), Across(self.number, True)",
         "return batch._replace(weight=weight), Across(self.number, True)",
         "on several devices the rows of a weighted batch count too little",
@@ -298,8 +298,8 @@ MUTATIONS = (
     ),
     Mutation(
         "plot/_insides.py",
-        'shift = -math.log(getattr(estimator, "y_scale_", 1.0))',
-        'shift = math.log(getattr(estimator, "y_scale_", 1.0))',
+        'shift = -float(np.log(getattr(estimator, "y_scale_", 1.0)).sum())',
+        'shift = float(np.log(getattr(estimator, "y_scale_", 1.0)).sum())',
         "the picture of the bound is not in the user's units",
         "test_plot.py",
         "units",
