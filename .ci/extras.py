@@ -10,6 +10,7 @@ fail with an error that names the extra.
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -49,10 +50,11 @@ natgrad("doctor")
 
 
 class Promise(NamedTuple):
-    """What an extra is for, as a script, and what is there before it runs."""
+    """What an extra is for, as a script; what is there before it, and beside it."""
 
     script: str
     before: str = ""
+    beside: str = ""
 
 
 EXTRAS = {
@@ -65,10 +67,13 @@ onnx.checker.check_model("model.onnx")
 gp.to_stablehlo(gp.predictor(model), "model.stablehlo")
 assert Path("model.stablehlo").stat().st_size
 """),
-    "plot": Promise("""
-above, below = fit().history.plot()
-above.figure.savefig("history.png")
-"""),
+    "plot": Promise(
+        """
+from natgrad import plot
+plot.history(fit().history).figure.savefig("history.png")
+""",
+        beside="sklearn",
+    ),
     "sklearn": Promise("""
 from natgrad import datasets
 from natgrad.sklearn import GPRegressor
@@ -181,13 +186,17 @@ def main() -> None:
         show("(none)", bare, problem)
         for name in chosen:
             promise = EXTRAS[name]
-            env = Environment(Path(folder, name), f"{options.wheel}[{name}]")
+            extras = [name, promise.beside] if promise.beside else [name]
+            wanted = f"{options.wheel}[{','.join(extras)}]"
+            env = Environment(Path(folder, name), wanted)
             found = env.run(promise.before + promise.script)
             problem = found.stderr[-3000:] if found.returncode else ""
             without = bare.run(promise.script)
             if not without.returncode:
                 problem += "what it promises works without it"
-            elif f"natgrad[{name}]" not in without.stderr:
+            elif not re.search(
+                rf"natgrad\[({extras.replace(',', '|')})\]", without.stderr
+            ):
                 problem += f"without it, the error is {without.stderr[-500:]}"
             show(name, env, problem)
     print(f"\nOver jax alone: {', '.join(sorted(added, key=str.lower))}.")

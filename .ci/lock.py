@@ -21,7 +21,8 @@ SETS: dict[str, tuple[str, list[str]]] = {
     "pip": ("3.11", ["pip"]),
     "build": ("3.11", BUILD),
     "tools": ("3.11", [*BUILD, *TOOLS]),
-    "3.11": ("3.11", ["{root}[test,lint]"]),
+    "3.11": ("3.11", ["{root}[test,lint,docs]"]),
+    "nightly": ("3.11", ["{root}[nightly,docs]"]),
     "docs": ("3.11", ["{root}[docs]"]),
     "3.13": ("3.13", ["{root}[test]"]),
 }

@@ -151,6 +151,26 @@ POINTS = {
     for name, q in coordinates.items()
 }
 
+# Of each mechanism one: a Gaussian in each of its storages and on both sides, the maps
+# of each other family, and what a page adds.
+GATE = [
+    "gaussian.Moments(Full)",
+    "gaussian.Moments(Sqrt)",
+    "gaussian.Moments(Log)",
+    "gaussian.Moments(Sqrt, turned)",
+    "gaussian.Canonical(Sqrt)",
+    "diagonal.Moments(Log)",
+    "gamma.MeanSpread",
+    "beta.MeanTotal(Log)",
+    "dirichlet.Concentrations(Plain)",
+    "categorical.Logits",
+    "categorical.Probabilities",
+    "wishart.ScaleDof(Sqrt)",
+    "inverse_gamma.ModeShape(Plain)",
+    "normal_inverse_wishart.MeanPrecision(Plain)",
+    "tilted.Tilted",
+]
+
 
 def flat(tree) -> jax.Array:
     """All numbers of a tree, as one vector."""

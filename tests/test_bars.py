@@ -15,7 +15,7 @@ from natgrad import gp
 from natgrad.data._batches import Arrays
 
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.nightly
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 INDUCING, ROWS, CHECKS = 20, 128, (10, 50, 200)

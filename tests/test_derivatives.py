@@ -19,6 +19,7 @@ from natgrad.gp._projection import inverse_factor, project
 from natgrad.linalg import _triangular as triangular
 from natgrad.positive import Log
 from tests.points import POINTS, assert_close, covariance, flat, vector
+from tests.variants import variants
 
 
 RNG = np.random.default_rng(0)
@@ -53,14 +54,12 @@ def assert_all_modes_agree(function, at, rtol: float = 1e-6):
         assert_close(other, second, rtol=rtol, atol=rtol)
 
 
-# What costs little to compile, and holds every rule of the library's own, is tested at
-# each change; the other points hold none.
+# What costs little to compile, and holds every rule of the library's own; the other
+# points hold none.
 OFTEN = ["gaussian.Moments(Full)", "gaussian.Moments(Sqrt)"]
-RARELY = [pytest.param(name, marks=pytest.mark.long) for name in POINTS]
-RARELY = [each for each in RARELY if each.values[0] not in OFTEN]
 
 
-@pytest.mark.parametrize("name", [*OFTEN, *RARELY])
+@pytest.mark.parametrize("name", variants(POINTS, OFTEN))
 def test_a_family_has_second_derivatives_in_all_modes(name):
     def loss(q: AbstractDistribution):
         eta = flat(q.expectation())
@@ -72,7 +71,7 @@ def test_a_family_has_second_derivatives_in_all_modes(name):
     assert_all_modes_agree(loss, POINTS[name])
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_hessian_of_variances_is_what_plain_products_give():
     root = jnp.tril(covariance(3))
     ours = lambda root, x: triangular.upper_apply(jnp.tril(root), x)
@@ -87,9 +86,7 @@ def test_a_hessian_of_variances_is_what_plain_products_give():
         assert_close(*(hessian(root, COLUMNS) for hessian in hessians), atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "is_whitened", [True, pytest.param(False, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("is_whitened", variants([True, False], [True]))
 def test_the_bound_has_second_derivatives_in_all_modes(is_whitened):
     x = jnp.asarray(RNG.uniform(-2, 2, (7, 2)))
     kernel = kernels.RBF([0.8, 1.1], 1.3)
@@ -99,7 +96,7 @@ def test_the_bound_has_second_derivatives_in_all_modes(is_whitened):
     assert_all_modes_agree(lambda model: elbo(model, batch), model, rtol=1e-5)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_projections_have_second_derivatives_in_all_modes():
     symmetric = lambda s: (s + s.mT) / 2
 

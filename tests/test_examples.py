@@ -28,7 +28,7 @@ def as_a_user_runs_them(monkeypatch):
         yield
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.skipif("NATGRAD_DATA" not in os.environ, reason="NATGRAD_DATA is not set")
 def test_guarded_steps_need_a_tenth_of_the_iterations_of_adam(tmp_path):
     example = load("logistic_regression")
@@ -59,7 +59,7 @@ def test_natural_steps_of_size_one_are_coordinate_ascent(tmp_path):
     assert (tmp_path / "figure.png").stat().st_size > 0
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_guarded_network_is_between_the_best_adam_and_the_rest(tmp_path):
     """Adam at its best rate is better here; the margin is 0.3 nats a datum."""
     result = load("bayesian_network").main(tmp_path / "figure.png", 300, starts=2)
@@ -69,6 +69,7 @@ def test_a_guarded_network_is_between_the_best_adam_and_the_rest(tmp_path):
     assert (tmp_path / "figure.png").stat().st_size > 0
 
 
+@pytest.mark.nightly
 def test_a_run_that_was_stopped_and_resumed_is_the_same_run(tmp_path):
     result = load("training").main(tmp_path / "figure.png")
     assert result.difference == 0

@@ -9,6 +9,8 @@ import pytest
 from PIL import Image
 
 
+pytestmark = pytest.mark.docs
+
 ROOT = Path(__file__).parents[1]
 SCRIPTS = ROOT / "examples" / "gallery"
 PAGES = ROOT / "docs" / "gallery"

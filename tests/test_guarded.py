@@ -28,6 +28,7 @@ from natgrad.families import (
     wishart,
 )
 from natgrad.linalg import _triangular as triangular
+from tests.variants import variants
 
 
 TX: Any = natgrad.guarded_ngd()
@@ -149,6 +150,7 @@ def six_steps():
     return advance, [(q, TX.init(q)) for q in starts]
 
 
+@pytest.mark.nightly
 def test_one_step_of_size_one_solves_a_conjugate_model_in_all_coordinates():
     rows = toy_rows()
     precision = jnp.eye(5) + rows.features.T @ rows.features / VARIANCE
@@ -181,9 +183,7 @@ STRESS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", ["outliers", pytest.param("three_classes", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("name", variants(STRESS, ["outliers"]))
 def test_no_split_fails_where_a_constant_step_fails(name):
     likelihood, scale, latents = STRESS[name]
     inducing, num_rows, steps = 40, 128, 40
@@ -497,22 +497,9 @@ PAIRS: dict[str, tuple[Any, Any]] = {
 }
 
 
-# The rest are the same families in other coordinates.
-BRIEF = (
-    "gamma",
-    "inverse gamma",
-    "beta",
-    "Dirichlet",
-    "categorical",
-    "Wishart",
-    "diagonal",
-)
+# The rest are the same families in other coordinates, or as these.
 in_families = pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name in BRIEF else pytest.mark.long)
-        for name in PAIRS
-    ],
+    "name", variants(PAIRS, ["beta", "categorical", "Wishart", "diagonal"])
 )
 
 

@@ -12,7 +12,10 @@ import pytest
 from tests.hosts import hosts, is_possible
 
 
-pytestmark = pytest.mark.skipif(not is_possible(), reason="needs root and iproute2")
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(not is_possible(), reason="needs root and iproute2"),
+]
 
 WHO = "import socket; name = socket.gethostname(); print(socket.gethostbyname(name))"
 LISTEN = "import socket, time; _ = socket.create_server(('', 7)); time.sleep(60)"
@@ -163,7 +166,6 @@ def newest(folder):
     return max((int(path.stem) for path in folder.glob("*.natgrad")), default=0)
 
 
-@pytest.mark.long
 def test_a_cut_cable_ends_all_and_what_is_started_again_goes_on(tmp_path):
     with hosts(2) as some:
         cut = trainers(some, tmp_path)
@@ -193,7 +195,6 @@ jax.distributed.initialize(sys.argv[1], 2, 1, initialization_timeout=10)
 """
 
 
-@pytest.mark.long
 @needs_nft
 def test_a_foreign_process_ends_a_run_which_goes_on_where_the_rules_keep_it_out(
     tmp_path,

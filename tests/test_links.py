@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 
+pytestmark = pytest.mark.docs
+
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "docs" / "_ext"))
 

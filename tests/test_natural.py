@@ -22,6 +22,7 @@ from natgrad.families._base import is_distribution
 from natgrad.linalg import Full, Sqrt
 from natgrad.positive import Log, Plain
 from tests.points import FAMILIES, assert_close, covariance, flat, vector
+from tests.variants import variants
 
 
 def standard(size: int = 3) -> gaussian.Moments:
@@ -425,8 +426,8 @@ def test_one_step_of_size_one_solves_a_conjugate_model(family):
 
 
 # All it asks of coordinates are laws of tests/families, and two show that it asks them.
-@pytest.mark.parametrize("number", [2, pytest.param(None, marks=pytest.mark.long)])
-@pytest.mark.parametrize("family", NATURAL)
+@pytest.mark.parametrize("number", variants([2, None], [2]))
+@pytest.mark.parametrize("family", variants(NATURAL, ["gaussian", "dirichlet"]))
 def test_the_guarded_step_takes_that_step_by_itself_in_all_coordinates(family, number):
     _, loss, posterior = conjugate_model(family)
 

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 
+pytestmark = pytest.mark.docs
+
 ROOT = Path(__file__).parents[1]
 LIST = tomllib.loads((ROOT / "docs" / "numbers.toml").read_text("utf-8"))
 FOLDERS = ("docs", "docs/tutorials", "docs/howto", "docs/explanation")

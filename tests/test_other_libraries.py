@@ -11,6 +11,7 @@ import pytest
 
 from natgrad.families import diagonal
 from tests.points import assert_close
+from tests.variants import variants
 
 
 PAGE = Path(__file__).parents[1] / "docs" / "howto" / "other_libraries.md"
@@ -44,7 +45,7 @@ def test_every_section_is_tested():
     assert list(SECTIONS) == [*PACKAGES, "Next"]
 
 
-@pytest.mark.parametrize("title", PACKAGES)
+@pytest.mark.parametrize("title", variants(PACKAGES, ["Plain dicts", "Equinox"]))
 def test_a_section_of_the_page_trains_its_model(title, page, capsys):
     pytest.importorskip(PACKAGES[title])
     exec(code(SECTIONS[title]), page)
@@ -97,7 +98,7 @@ def in_flax(weights, bias, q):
     return params, hidden, parts
 
 
-@pytest.mark.parametrize("other", [in_equinox, in_flax])
+@pytest.mark.parametrize("other", variants([in_equinox, in_flax], [in_equinox]))
 def test_one_model_trains_alike_in_any_container(other, page):
     rng = np.random.default_rng(0)
     weights, bias = (

@@ -105,7 +105,8 @@ def test_the_metadata_say_what_the_project_does(metadata):
 
 def test_markers_of_a_requirement_survive_the_build(metadata):
     required = metadata.get_all("Requires-Dist", [])
-    (ray,) = [line for line in required if line.startswith("ray") and "'test'" in line]
+    rays = [line for line in required if line.startswith("ray")]
+    (ray,) = [line for line in rays if "'nightly'" in line]
     assert "python_version < '3.13'" in ray
 
 
@@ -180,7 +181,12 @@ def wanted(extra: str) -> set[str]:
 
 @pytest.mark.parametrize(
     ("file", "extras"),
-    [("3.11", ("test", "lint")), ("3.13", ("test",)), ("docs", ("docs",))],
+    [
+        ("3.11", ("test", "lint", "docs")),
+        ("nightly", ("nightly", "docs")),
+        ("3.13", ("test",)),
+        ("docs", ("docs",)),
+    ],
 )
 def test_all_that_is_installed_is_locked_by_its_hash(file, extras):
     text = (ROOT / ".ci" / f"requirements-{file}.txt").read_text()
@@ -191,8 +197,9 @@ def test_all_that_is_installed_is_locked_by_its_hash(file, extras):
 
 
 def test_the_gate_installs_nothing_that_is_not_locked():
-    text = (ROOT / ".ci" / "run").read_text()
-    installs = [each for each in text.splitlines() if "pip install" in each]
+    scripts = [ROOT / ".ci" / name for name in ("common.sh", "run", "docs")]
+    lines = [line for script in scripts for line in script.read_text().splitlines()]
+    installs = [line for line in lines if "pip install" in line]
     assert installs
     for each in installs:
         assert "--require-hashes" in each or "--no-index" in each
@@ -244,7 +251,7 @@ def loaded(name: str) -> ModuleType:
 
 
 def test_each_extra_for_users_has_a_promise():
-    for_developers = {"test", "lint", "docs"}
+    for_developers = {"test", "nightly", "lint", "docs"}
     promised = set(loaded("extras").EXTRAS)
     assert promised == set(PROJECT["optional-dependencies"]) - for_developers
 

@@ -16,6 +16,7 @@ from natgrad.sklearn import GPRegressor
 from natgrad.sklearn._targets import CONSTANT
 from natgrad.train import History
 from tests.estimators import KINDS, NASTY, fitted, table
+from tests.variants import variants
 
 
 matplotlib.use("Agg")
@@ -41,7 +42,7 @@ def drawn(picture, kind, *arguments):
     return ax
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", variants(KINDS, ["one", "classes"]))
 @pytest.mark.parametrize("name", PICTURES)
 def test_every_picture_draws_on_the_axes_or_says_what_it_needs(name, kind):
     X, y = table(kind)

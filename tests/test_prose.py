@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 
+pytestmark = pytest.mark.docs
+
 ROOT = Path(__file__).parents[1]
 
 

@@ -17,7 +17,7 @@ TRAINER = "ray.train.v2.api.data_parallel_trainer"
 RAY_RUN = Path(__file__).parents[1] / "benchmarks" / "ray_run.py"
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_workers_of_ray_are_the_processes_of_one_run():
     pytest.importorskip("ray")
     command = [sys.executable, str(RAY_RUN), "--quick", "--steps", "60"]

@@ -5,13 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 
 README = Path(__file__).parents[1] / "README.md"
 
 
-@pytest.mark.long  # the gate runs it beside the pages of the documentation
 def test_the_blocks_of_the_readme_run(tmp_path):
     # In a process of its own: in 32 bits, and with nothing of the tests' own settings.
     blocks = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)

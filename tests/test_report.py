@@ -12,6 +12,7 @@ import pytest
 from natgrad import metrics, report
 from natgrad._cli import evaluating
 from tests.estimators import KINDS, NASTY, fitted, table
+from tests.variants import variants
 
 
 PICTURES = {
@@ -56,7 +57,7 @@ class Reader(HTMLParser):
         assert self.open.pop() == tag
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=variants(KINDS, ["one", "classes"]))
 def written(request, tmp_path_factory):
     kind = request.param
     path = tmp_path_factory.mktemp("report") / "page.html"

@@ -13,6 +13,8 @@ import pytest
 from PIL import Image
 
 
+pytestmark = pytest.mark.docs
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 sys.path.append(str(DOCS / "_ext"))

@@ -8,6 +8,7 @@ from jax.scipy.linalg import expm as pade_expm
 
 from natgrad.linalg._spectral import exp_difference, expm, log_difference, logm
 from tests.points import assert_close
+from tests.variants import variants
 
 
 SPECTRA = {
@@ -19,6 +20,8 @@ SPECTRA = {
     "wide": [1e-3, 1.0, 1e3],
 }
 
+OFTEN = ("identity", "two close", "wide")
+
 
 def symmetric(matrix):
     return (matrix + matrix.mT) / 2
@@ -29,7 +32,7 @@ def change(seed: int) -> jax.Array:
     return symmetric(jnp.asarray(rng.standard_normal((3, 3))))
 
 
-@pytest.fixture(params=SPECTRA)
+@pytest.fixture(params=variants(SPECTRA, OFTEN))
 def matrix(request):
     spectrum = SPECTRA[request.param]
     basis, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((3, 3)))

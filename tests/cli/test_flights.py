@@ -41,7 +41,7 @@ def shell(tmp_path_factory):
     return run
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.skipif("NATGRAD_DATA" not in os.environ, reason="NATGRAD_DATA is not set")
 @pytest.mark.parametrize("steps", [600, 2000], ids=["brief", "whole"])
 def test_the_page_on_flights(steps, shell, tmp_path):

@@ -65,7 +65,6 @@ def make_dataset(folder: Path) -> None:
         parquet.write_table(table, folder / f"{number}.parquet")
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", ["howto/cli.md", "tutorials/table.md"])
 def test_the_page_shows_what_the_commands_print(name, tmp_path):
     page = commands(name)

@@ -368,7 +368,7 @@ def test_quantiles_of_normal_targets_are_those_of_the_estimator(models):
     np.testing.assert_allclose(columns, expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_each_row_is_there_once_after_any_kills(tmp_path, models, made, environment):
     for seed in range(3):
         path = tmp_path / f"data/{seed}.parquet"

@@ -10,7 +10,7 @@ import pytest
 REPLACEMENTS = Path(__file__).parents[2] / "experiments" / "replacements.py"
 
 
-@pytest.mark.long  # test_replacing.py has a kill before every change, in one process
+@pytest.mark.nightly  # test_replacing.py has a kill before every change, in one process
 def test_kills_leave_a_whole_model():
     command = [sys.executable, str(REPLACEMENTS), "--kills", "20"]
     found = subprocess.run(command, capture_output=True, text=True, check=False)

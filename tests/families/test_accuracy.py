@@ -32,9 +32,10 @@ from natgrad.families import (
     wishart,
 )
 from tests.families import reference
+from tests.variants import variants
 
 
-EXAMPLES = [1, pytest.param(10, marks=pytest.mark.long)]
+EXAMPLES = variants([1, 10], [1])
 """Batches that Hypothesis draws for each coordinate system and precision."""
 
 POINTS = 200
@@ -662,6 +663,13 @@ def cases() -> dict[str, Case]:
 
 
 CASES = cases()
+OFTEN = (
+    "gaussian-Moments-Sqrt",
+    "gaussian-Canonical-Full",
+    "gamma-ShapeRate-Log",
+    "dirichlet-MeanTotal-Log",
+    "wishart-RateDof-Sqrt-Log",
+)
 
 
 # The law.
@@ -763,7 +771,7 @@ def check(name: str, dtype: str, draw: Draw) -> None:
 
 @pytest.mark.parametrize("examples", EXAMPLES)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", variants(CASES, OFTEN))
 def test_maps_are_finite_and_as_exact_as_conditioning_allows(name, dtype, examples):
     case = CASES[name]
     condition, large = case.limits[dtype]

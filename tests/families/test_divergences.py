@@ -10,6 +10,7 @@ from natgrad.families import diagonal, gamma, gaussian
 from natgrad.linalg import Full, Log, Sqrt
 from natgrad.positive import Plain
 from tests.points import assert_close, covariance, vector
+from tests.variants import variants
 
 
 COVARIANCE = jnp.stack([covariance(3), covariance(3, seed=1)])
@@ -25,9 +26,7 @@ STORAGES = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", ["Full", *(pytest.param(n, marks=pytest.mark.long) for n in STORAGES)]
-)
+@pytest.mark.parametrize("name", variants(["Full", *STORAGES], ["Full"]))
 def test_a_diagonal_gaussian_diverges_as_the_full_one_that_it_is(name):
     @jax.jit
     def divergences(template, q, diagonal, full):

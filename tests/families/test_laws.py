@@ -17,46 +17,24 @@ from jax.flatten_util import ravel_pytree
 from natgrad import families, linalg
 from natgrad._natural import double_vjp, natural_gradient
 from natgrad.families import AbstractDistribution
-from tests.points import FAMILIES, POINTS, assert_close, entries, flat
+from tests.points import FAMILIES, GATE, POINTS, assert_close, entries, flat
+from tests.variants import variants
 
 
 DRAWS = 20_000
 STEP = jnp.asarray(1e-2)
 
-IMPLICIT = ("beta", "dirichlet", "inverse_gamma", "wishart", "normal_inverse_wishart")
-
-# Storages that another family, or the other side of this one, is tried in as well.
-ALIKE = {
-    "gaussian.Moments(LogDiagonal)",
-    "gaussian.Canonical(LDL)",
-    "diagonal.Canonical(Softplus)",
-    "gamma.ShapeRate(Softplus)",
-    "gamma.MeanShape(Plain)",
-    "gamma.LogShapeRate",
-    "beta.Concentrations(Softplus)",
-    "beta.MeanTotal(Plain)",
-    "dirichlet.Concentrations(Softplus)",
-    "dirichlet.MeanTotal(Plain)",
-    "wishart.RateDof(Sqrt)",
-    "wishart.ScaleDof(Log)",
-    "wishart.ScaleDof(LDL)",
-    "wishart.RateDof(LDL)",
-    "wishart.ScaleDof(LogDiagonal)",
-    "wishart.RateDof(LogDiagonal)",
-    "normal_inverse_wishart.MeanPrecision(Log)",
-}
+# A Gaussian, one whose maps are iterated, one of probabilities, and one of a user.
+MECHANISMS = ("gaussian", "gamma", "categorical", "tilted")
+BATCHED = ["gaussian.Moments(Sqrt)", "gamma.MeanSpread", "categorical.Logits"]
 
 
-def case(name: str):
-    return pytest.param(name, marks=[pytest.mark.long] if name in ALIKE else [])
-
-
-@pytest.fixture(params=map(case, POINTS))
+@pytest.fixture(params=variants(POINTS, GATE))
 def at(request):
     return report(request.param)
 
 
-@pytest.fixture(params=map(case, FAMILIES))
+@pytest.fixture(params=variants(FAMILIES, MECHANISMS))
 def family(request):
     return request.param
 
@@ -300,38 +278,30 @@ def test_the_path_of_small_steps_is_the_same_in_all_coordinates(family):
     assert gaps[1] <= 0.3 * gaps[0]
 
 
-@pytest.mark.parametrize(
-    "family",
-    [
-        # These have no closed form, and gamma is such a one.
-        pytest.param(name, marks=[pytest.mark.long] if name in IMPLICIT else [])
-        for name in FAMILIES
-    ],
-)
-def test_leading_axes_are_batches(family):
-    for name, q in FAMILIES[family].items():
-        at = gradients(f"{family}.{name}")
-        first = at | values_alone(q, at["grad"])
-        p = first["p"]
-        _, grad, direction, _ = descend(p, 0.0, 1)
-        second = dict(direction=direction) | values_alone(p, grad)
+@pytest.mark.parametrize("name", variants(POINTS, BATCHED))
+def test_leading_axes_are_batches(name):
+    q, at = POINTS[name], gradients(name)
+    first = at | values_alone(q, at["grad"])
+    p = first["p"]
+    _, grad, direction, _ = descend(p, 0.0, 1)
+    second = dict(direction=direction) | values_alone(p, grad)
 
-        both, grads = stacked(q, p), stacked(at["grad"], grad)
-        for key, together in values_together(both, grads).items():
-            assert_close(together, stacked(first[key], second[key]))
-        assert both.is_inside().shape == (2,), name
+    both, grads = stacked(q, p), stacked(at["grad"], grad)
+    for key, together in values_together(both, grads).items():
+        assert_close(together, stacked(first[key], second[key]))
+    assert both.is_inside().shape == (2,), name
 
-        # Only natgrad's own families have to do without the promotion of ranks.
-        is_ours = type(q).__module__.startswith("natgrad.")
-        with jax.numpy_rank_promotion("raise" if is_ours else "allow"):
-            draws = both.sample(jax.random.key(5), (4, 3))
-            log_prob = both.log_prob(draws)
-            assert log_prob.shape == (4, 3, 2)
-            of_second = jax.tree.map(lambda u: u[:, :, 1], draws)
-            assert_close(log_prob[..., 1], p.log_prob(of_second))
-            # Drawing looks at no value, so that `jit` takes it.
-            drawn = jax.eval_shape(lambda q: q.sample(jax.random.key(5), (4, 3)), both)
-            assert jax.tree.map(jnp.shape, drawn) == jax.tree.map(jnp.shape, draws)
+    # Only natgrad's own families have to do without the promotion of ranks.
+    is_ours = type(q).__module__.startswith("natgrad.")
+    with jax.numpy_rank_promotion("raise" if is_ours else "allow"):
+        draws = both.sample(jax.random.key(5), (4, 3))
+        log_prob = both.log_prob(draws)
+        assert log_prob.shape == (4, 3, 2)
+        of_second = jax.tree.map(lambda u: u[:, :, 1], draws)
+        assert_close(log_prob[..., 1], p.log_prob(of_second))
+        # Drawing looks at no value, so that `jit` takes it.
+        drawn = jax.eval_shape(lambda q: q.sample(jax.random.key(5), (4, 3)), both)
+        assert jax.tree.map(jnp.shape, drawn) == jax.tree.map(jnp.shape, draws)
 
 
 def test_outside_is_not_inside(family):

@@ -26,6 +26,7 @@ from natgrad.families import (
 from natgrad.linalg import Full
 from natgrad.positive import Log, Plain, Softplus
 from tests.points import assert_close, covariance, flat, vector
+from tests.variants import variants
 
 
 RNG = np.random.default_rng(0)
@@ -144,7 +145,7 @@ def test_draws_have_its_moments_and_gradients():
     np.testing.assert_allclose(by_draws, exact, atol=0.05 * jnp.abs(exact).max())
 
 
-@pytest.mark.parametrize("name", STORAGES)
+@pytest.mark.parametrize("name", variants(STORAGES, list(STORAGES)[:1]))
 def test_natural_gradient_is_the_inverse_fisher_matrix_times_the_gradient(name):
     found = at(name)
     fisher = np.asarray(found["jacobian"].T @ found["curvature"] @ found["jacobian"])
@@ -215,6 +216,7 @@ def test_guarded_steps_reach_a_target_of_the_family_and_never_rise(scale):
     assert_close(q.natural(), P.natural(), rtol=1e-4)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "tx",
     [

@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-import pytest
 import scipy.stats
 
 from natgrad._quadrature import gauss_hermite
 from natgrad.gp import likelihoods
 from natgrad.gp.likelihoods._base import expectation
 from tests.points import EXTENSIONS
+from tests.variants import variants
 
 
 EDGES = [-1.0, 0.2, 0.9]
@@ -125,8 +125,6 @@ LIKELIHOODS = {
 }
 OURS = [name for name in LIKELIHOODS if not name.startswith("From")]
 # Those that differ from another kind by little, and take long.
-ALIKE = ["Beta(probit)", "Ordinal(learned)", "Censored(StudentT)"]
-ALIKE += ["Binomial(9, logit)"]
 
 
 def between(noise, lower: float, upper: float, **columns):
@@ -197,9 +195,21 @@ CENSORED = {
 EVERY = LIKELIHOODS | CENSORED
 
 
+ALIKE = (likelihoods.Beta, likelihoods.ZeroInflatedNegativeBinomial)
+ALIKE += (likelihoods.Weibull, likelihoods.Binomial)
+# One of each class that is not as another, and of the ways of censoring a row.
+GATE = {type(case.likelihood): name for name, case in reversed(LIKELIHOODS.items())}
+GATE = [
+    *(name for kind, name in GATE.items() if kind not in ALIKE),
+    "Binomial(9)",
+    "Gaussian, between",
+    "StudentT, above",
+    "Weibull, observed",
+]
+
+
 def cases(names):
-    marks = lambda name: [pytest.mark.long] if name in ALIKE else []
-    return [pytest.param(name, marks=marks(name)) for name in names]
+    return variants(names, [name for name in GATE if name in names])
 
 
 def size(likelihood) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.nightly
 
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"

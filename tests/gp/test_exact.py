@@ -16,6 +16,7 @@ from natgrad.data._batch import Batch
 from natgrad.data._batches import padded as padded_to_size
 from natgrad.gp import exact, kernels, likelihoods, means
 from natgrad.train._loop import CONVERGED
+from tests.variants import variants
 
 
 def hyperparameters(kernel=kernels.Matern52, noise=0.1):
@@ -49,7 +50,10 @@ def brute_force(of, x, y):
     return scipy.stats.multivariate_normal(mean, covariance).logpdf(y)
 
 
-@pytest.mark.parametrize("kernel", [kernels.Matern52, kernels.RBF])
+KERNELS = variants([kernels.Matern52, kernels.RBF], [kernels.Matern52])
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_the_evidence_is_the_density_of_the_targets(kernel):
     x, y, _ = table()
     of = hyperparameters(kernel)
@@ -113,7 +117,7 @@ def test_q_is_where_one_natural_step_of_size_one_ends_and_has_the_evidence():
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("size", [2, 5, 9, 33, 94])
+@pytest.mark.parametrize("size", variants([2, 5, 9, 33, 94], [5, 33]))
 def test_points_between_the_rows_change_nothing_and_make_few_sizes(size):
     x, y, _ = table(size)
     x = jnp.concatenate([x, x[:1]])  # a row that repeats is one inducing input

@@ -115,7 +115,7 @@ def predictor_of(model):
 
 
 @pytest.fixture(
-    scope="module", params=["common", pytest.param("rest", marks=pytest.mark.long)]
+    scope="module", params=["common", pytest.param("rest", marks=pytest.mark.nightly)]
 )
 def predictors(request):
     """By name, each with its own answers for all of X."""

@@ -92,7 +92,7 @@ def assert_same(one, other):
     [
         # Over the kernels, each likelihood is in all coordinates, too.
         pytest.param(lambda i: [OURS[i % len(OURS)]], id="pairs"),
-        pytest.param(lambda i: OURS, id="all", marks=pytest.mark.long),
+        pytest.param(lambda i: OURS, id="all", marks=pytest.mark.nightly),
     ],
 )
 def test_what_is_loaded_is_what_was_saved(likelihoods_of, tmp_path):

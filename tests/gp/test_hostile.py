@@ -44,6 +44,7 @@ from natgrad.gp import (
 )
 from natgrad.gp.likelihoods._rows import log_predictives
 from natgrad.linalg import Sqrt
+from tests.variants import variants
 
 
 ROWS, INDUCING, CASES, EXAMPLES = 12, 6, 20, 5
@@ -288,20 +289,11 @@ def is_factor(matrix: np.ndarray, jitter: float) -> bool:
     return True
 
 
-# In 64 bits more is finite; those that share their maps with another family take long.
-BRIEF = ("Gaussian", "StudentT", "Poisson")
-RUNS = [
-    pytest.param(
-        name,
-        dtype,
-        marks=[] if name in BRIEF or dtype == np.float32 else [pytest.mark.long],
-    )
-    for name in FAMILIES
-    for dtype in (np.float32, np.float64)
-]
-
-
-@pytest.mark.parametrize("name, dtype", RUNS)
+# In 64 bits more is finite; the others share their maps with these.
+@pytest.mark.parametrize("dtype", variants([np.float32, np.float64], [np.float32]))
+@pytest.mark.parametrize(
+    "name", variants(FAMILIES, ["Gaussian", "StudentT", "Poisson", "Softmax"])
+)
 def test_bound_gradient_and_predictions_are_finite(name, dtype):
     family = FAMILIES[name]
 

@@ -206,7 +206,7 @@ def test_k_means_is_as_good_as_that_of_scikit_learn():
     check_against_sklearn(x, 20, seeds=6, rtol=0.02)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.skipif("NATGRAD_DATA" not in os.environ, reason="NATGRAD_DATA is not set")
 @pytest.mark.parametrize("name", SETS.split())
 @pytest.mark.filterwarnings("ignore:Number of distinct clusters")

@@ -29,12 +29,17 @@ from natgrad.gp.kernels import (
     Separate,
 )
 from tests.gp.kernels import CASES, EACH, assert_close, points
+from tests.variants import variants
 
 
 STEP = 1e-4
 
 
-@pytest.fixture(params=CASES)
+OFTEN = ["matern52.each", "rbf.one", "rational.each", "wendland.one", "periodic.one"]
+OFTEN += ["linear.each", "polynomial.each", "sum", "product", "on_inputs"]
+
+
+@pytest.fixture(params=variants(CASES, OFTEN))
 def name(request):
     return request.param
 

@@ -120,7 +120,7 @@ def mixed_over(draws: dict[str, np.ndarray], data: Batch):
     return mean.mean(0), var.mean(0) + mean.var(0), left.max()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.skipif("NATGRAD_DATA" not in os.environ, reason="NATGRAD_DATA is not set")
 def test_q_mixed_over_the_kernel_parameters_is_near_posteriordb():
     table = read("gp_pois_regr")

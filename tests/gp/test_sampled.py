@@ -132,6 +132,7 @@ def test_a_score_that_is_not_finite_is_left():
     assert 0.2 < noise < 0.41 and best == -noise
 
 
+@pytest.mark.nightly
 def test_a_sample_learns_and_all_rows_count():
     rows, held_out, new = table(600), table(100, seed=1), table(400, seed=2)
     sample = part(rows, slice(200))
@@ -192,6 +193,7 @@ def test_targets_on_a_plane_leave_as_little_noise_as_sums_can_hold():
     np.testing.assert_allclose(mean, new.y, atol=0.02 * np.std(new.y))
 
 
+@pytest.mark.nightly
 def test_rows_that_were_held_out_make_no_place_certain():
     """A held-out row between two inducing inputs does not tell both their values."""
     rng = np.random.default_rng(0)

@@ -14,6 +14,7 @@ from natgrad.families import diagonal, gaussian
 from natgrad.linalg import Full, Log, Sqrt
 from natgrad.numpyro import AutoNatural, fit, optimizer
 from natgrad.positive import Plain
+from tests.variants import variants
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +66,9 @@ FAMILIES = {
 }
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family", variants(FAMILIES, ["moments sqrt", "canonical full"])
+)
 def test_one_step_solves_a_conjugate_model_in_all_coordinates(family):
     guide = AutoNatural(linear, family=FAMILIES[family])
     params = run(linear, guide, 1, DESIGN, TARGET).params
@@ -81,6 +84,7 @@ def test_one_step_of_a_diagonal_guide_has_the_precisions_of_the_posterior():
     np.testing.assert_allclose(variances, 1 / np.diag(PRECISION), rtol=1e-8)
 
 
+@pytest.mark.nightly
 def test_minibatches_average_out():
     """At γ = w/(w + t), E[KL] of a conjugate model is w²/(2w − 1) d/2 N/(B t)."""
     rng = np.random.default_rng(1)

@@ -56,6 +56,7 @@ def exact(x, y):
     return mean, given + more, center, cov
 
 
+@pytest.mark.nightly
 def test_two_thousand_groups_have_the_moments_of_the_exact_posterior():
     x, y = data(2000)
     result = fit(lines, x, y, family="plates")
@@ -70,6 +71,7 @@ def test_two_thousand_groups_have_the_moments_of_the_exact_posterior():
     np.testing.assert_allclose(median["center"], center, atol=0.002)
 
 
+@pytest.mark.nightly
 def test_elements_are_those_of_the_full_guide_if_the_posterior_factorizes():
     x, y = data(3)
     params = {}

@@ -137,6 +137,7 @@ def test_a_gamma_beside_a_gaussian_is_the_best_of_all_products():
     np.testing.assert_allclose(tau[0], shape, rtol=0.15)
 
 
+@pytest.mark.nightly
 def test_minibatches_lead_to_the_same_product():
     guide = AutoNatural(normal, families={"tau": "gamma"})
     svi = SVI(normal, guide, optimizer(), Trace_ELBO())

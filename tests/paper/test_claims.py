@@ -9,6 +9,7 @@ import paper
 from paper import claims
 from paper.claims import batches, directions, past
 from paper.claims.base import CONFIRMED, NOT_CONFIRMED, NOT_TESTABLE
+from tests.variants import variants
 
 
 PAPER = Path(__file__).parents[2] / "docs" / "results" / "paper"
@@ -51,14 +52,8 @@ def test_results_are_small_and_all_pictures_are_there():
     assert len(named) == 13
 
 
-# The second has seven pictures of many panels.
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.long] if name == "fig2" else [])
-        for name in paper.FIGURES
-    ],
-)
+# All have the same checks, and some have pictures of many panels.
+@pytest.mark.parametrize("name", variants(paper.FIGURES, ["fig4"]))
 def test_no_run_of_a_figure_is_missing_and_its_pictures_are_those_shown(name, tmp_path):
     store = paper.store_of(name, PAPER)
     configs = list(paper.module(name).configs(False, store))

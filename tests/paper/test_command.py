@@ -46,6 +46,7 @@ def runs_in(path):
     return table[["run", "took", "versions"]].drop_duplicates().reset_index(drop=True)
 
 
+@pytest.mark.nightly
 def test_a_run_that_is_killed_or_interrupted_goes_on(command, tmp_path):
     file, found = tmp_path / "results" / "fig1-quick.parquet", 0
     for number, ending in enumerate((signal.SIGKILL, signal.SIGINT), 1):
@@ -75,7 +76,7 @@ DECIDING = ("fig1", "fig2", "text")
 
 
 @pytest.mark.skipif("NATGRAD_DATA" not in os.environ, reason="NATGRAD_DATA is not set")
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "name", [name for name in paper.FIGURES if name not in DECIDING]
 )
@@ -84,7 +85,7 @@ def test_the_quick_form_of_an_experiment_runs_and_is_drawn(name, command, tmp_pa
 
 
 @pytest.mark.skipif("NATGRAD_DATA" not in os.environ, reason="NATGRAD_DATA is not set")
-@pytest.mark.long
+@pytest.mark.nightly
 def test_claims_that_quick_forms_decide_on_are_confirmed(command, tmp_path):
     folder = tmp_path / "results"
     for name in DECIDING:

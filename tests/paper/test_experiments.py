@@ -329,7 +329,7 @@ def test_the_largest_rate_that_is_stable_is_chosen():
 # What is found
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_natural_path_is_the_same_in_all_coordinates_and_no_other_is(tmp_path):
     paths: dict[str, list[np.ndarray]] = {"natural": [], "ordinary": []}
     for config in fig1.configs(False, Store(tmp_path / "fig1.parquet")):

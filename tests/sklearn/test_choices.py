@@ -89,6 +89,7 @@ def test_units_and_repeated_rows_do_not_matter(few):
     np.testing.assert_allclose(twice.predict(at), model.predict(at), rtol=1e-4)
 
 
+@pytest.mark.nightly
 def test_a_large_table_of_few_rows_follows_fine_detail():
     rng = np.random.default_rng(0)
     x = rng.uniform(0, 1, (300, 1))
@@ -99,7 +100,7 @@ def test_a_large_table_of_few_rows_follows_fine_detail():
     assert np.sqrt(np.mean(error**2)) < 0.05
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("noise", ["Gaussian", "StudentT", "HeteroskedasticGaussian"])
 @pytest.mark.parametrize(("rows", "inducing"), [(256, "auto"), (300, 20)])
 def test_the_noise_of_many_rows_is_found(noise, rows, inducing):
@@ -181,6 +182,7 @@ def rough(rows, seed=0):
     return x, 10 + 5 * (y + 0.05 * rng.standard_normal(rows))
 
 
+@pytest.mark.nightly
 def test_more_rows_than_an_exact_fit_takes_get_many_inducing_inputs(monkeypatch):
     monkeypatch.setattr(gaussian, "MOST_INDUCING", 400)
     (x, y), (at, new) = rough(1300), rough(500, seed=1)

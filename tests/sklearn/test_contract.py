@@ -9,6 +9,7 @@ import pytest
 from sklearn.utils.estimator_checks import check_estimator, estimator_checks_generator
 
 from natgrad.sklearn import GPClassifier, GPOrdinal, GPRegressor
+from tests.variants import variants
 
 
 @pytest.fixture(autouse=True)
@@ -19,15 +20,11 @@ def as_scikit_learn_checks(monkeypatch):
         yield
 
 
-@pytest.mark.parametrize(
-    "kind, least",
-    [
-        (GPRegressor, 52),
-        pytest.param(GPClassifier, 55, marks=pytest.mark.long),
-        pytest.param(GPOrdinal, 55, marks=pytest.mark.long),
-    ],
-)
-def test_all_checks_of_scikit_learn_pass(kind, least):
+LEAST = {GPRegressor: 52, GPClassifier: 55, GPOrdinal: 55}
+
+
+@pytest.mark.parametrize("kind", variants(LEAST, [GPRegressor]))
+def test_all_checks_of_scikit_learn_pass(kind):
     results = check_estimator(
         kind(max_iter=30, verbose=False), on_fail=None, on_skip=None
     )
@@ -42,9 +39,10 @@ def test_all_checks_of_scikit_learn_pass(kind, least):
         if result["status"] != "passed" and not is_refused(result)
     ]
     assert not wrong, "\n".join(map(str, wrong))
-    assert len(results) >= least
+    assert len(results) >= LEAST[kind]
 
 
+@pytest.mark.nightly
 def test_the_checks_that_are_only_for_classifiers_pass():
     pairs = estimator_checks_generator(GPClassifier(max_iter=30, verbose=False))
     own = [(model, check) for model, check in pairs if "classifier" in str(check)]

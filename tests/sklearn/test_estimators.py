@@ -18,6 +18,7 @@ from natgrad.errors import CorruptFileError, FitError, IncompatibleFileError
 from natgrad.gp._files import read_metadata, save_with_metadata
 from natgrad.sklearn import GPClassifier, GPOrdinal, GPRegressor
 from natgrad.sklearn._targets import is_constant
+from tests.variants import variants
 
 
 pytestmark = pytest.mark.filterwarnings("ignore:the ELBO still")
@@ -38,6 +39,7 @@ TARGETS = {
     "poisson": np.floor(10 * np.exp(Y)),
     "negative-binomial": np.floor(10 * np.exp(Y)),
 }
+OFTEN = ("gaussian", "heteroskedastic", "poisson")
 CLASSIFIERS = {
     "bernoulli": (GPClassifier(**SHORT), np.where(Y > 0, "yes", "no")),
     "softmax": (GPClassifier(**SHORT), LABELS),
@@ -59,7 +61,7 @@ def assert_same(one, other):
     np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("likelihood", TARGETS)
+@pytest.mark.parametrize("likelihood", variants(TARGETS, OFTEN))
 def test_regressors_know_their_targets(likelihood, tmp_path):
     y = TARGETS[likelihood]
     model = GPRegressor(likelihood, **SHORT).fit(X, y)
@@ -88,7 +90,7 @@ def saved(model, folder):
     return natgrad.sklearn.load(folder / "model")
 
 
-@pytest.mark.parametrize("name", CLASSIFIERS)
+@pytest.mark.parametrize("name", variants(CLASSIFIERS, ["bernoulli", "softmax"]))
 def test_classifiers_know_their_classes(name, tmp_path):
     model, y = CLASSIFIERS[name]
     model.fit(X, y)
@@ -166,6 +168,7 @@ def test_what_it_says_is_in_the_units_of_the_table():
         assert word in said
 
 
+@pytest.mark.nightly
 def test_sorted_rows_in_parts_are_learned_as_all_at_once():
     order = np.argsort(X[:, 0])
     inputs, targets = X[order].copy(), Y[order]
@@ -209,6 +212,7 @@ def test_a_fit_forgets_what_was_learned_in_parts():
     assert model.n_rows_seen_ == ROWS
 
 
+@pytest.mark.nightly
 def test_a_first_part_may_lack_a_class():
     model, y = clone(CLASSIFIERS["softmax"][0]), LABELS
     first = y != 2

@@ -16,6 +16,7 @@ from natgrad.errors import InputError
 from natgrad.gp import SparseGP, kernels, likelihoods
 from natgrad.sklearn import GPClassifier, GPOrdinal, GPRegressor
 from natgrad.sklearn._targets import centre_and_deviation
+from tests.variants import variants
 
 
 ROWS = 40
@@ -27,6 +28,8 @@ X = pd.DataFrame(
     RNG.normal(size=(ROWS, 2)) * [12.0, 1e-3] + [2000.0, 0.05],
     columns=pd.Index(NAMES),
 )
+
+
 CURVE = np.sin(np.arange(ROWS))
 SHARE = (CURVE + 1.5) / 3
 GRADES = np.digitize(CURVE, [-0.5, 0.5])
@@ -81,7 +84,10 @@ def made(name):
     return estimator
 
 
-@pytest.fixture(scope="module", params=ESTIMATORS)
+FEW = ("gaussian", "weibull", "three classes")
+
+
+@pytest.fixture(scope="module", params=variants(ESTIMATORS, FEW))
 def case(request):
     """An estimator, its own answers, and the quantiles that can be written."""
     estimator = made(request.param)
@@ -117,14 +123,7 @@ def test_an_onnx_model_predicts_as_the_estimator(case, tmp_path):
     assert_same(dict(zip(names, got, strict=True)), answers)
 
 
-FEW = ("gaussian", "three classes")
-CASES = [
-    pytest.param(name, marks=[] if name in FEW else pytest.mark.long)
-    for name in ESTIMATORS
-]
-
-
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", variants(ESTIMATORS, FEW))
 def test_stablehlo_predicts_as_the_estimator_quantiles_of_all_noises(name, tmp_path):
     estimator = made(name)
     levels = () if hasattr(estimator, "classes_") else LEVELS

@@ -156,6 +156,7 @@ def test_what_was_done_with_each_column_is_printed_and_reported(model, tmp_path)
     assert "inputs   " not in str(plain).replace("inducing inputs", "")
 
 
+@pytest.mark.nightly
 def test_scores_and_pictures_take_the_frame(model):
     assert np.isfinite(list(metrics.evaluate(model, FRAME, Y).values())).all()
     for frame in (FRAME, *(make(FRAME) for make in OTHERS.values())):
@@ -232,6 +233,7 @@ def test_categories_that_are_not_there_are_no_columns():
     assert schema.features == ["town=Bath", "town=Ely", "town=Rye"]
 
 
+@pytest.mark.nightly
 def test_folds_that_lack_a_category_are_scored():
     towns = TOWNS.copy()
     towns[0] = "York"

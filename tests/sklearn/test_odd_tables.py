@@ -20,6 +20,7 @@ from natgrad.errors import InputWarning
 from natgrad.gp import likelihoods
 from natgrad.sklearn import GPRegressor, load
 from natgrad.sklearn._targets import without_copies
+from tests.variants import variants
 
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -187,11 +188,7 @@ OTHERS = [  # which take longer to compile
 ]
 
 
-@pytest.mark.parametrize(
-    "names",
-    [*CASES, *(pytest.param(names, marks=pytest.mark.long) for names in OTHERS)],
-    ids=" / ".join,
-)
+@pytest.mark.parametrize("names", variants([*CASES, *OTHERS], CASES))
 def test_hostile_tables_are_fitted_and_not_too_certain(names):
     found = hostile.outcome(hostile.Case(*names, seed=0))
     assert found.verdict in ("good", "warned", "refused"), found

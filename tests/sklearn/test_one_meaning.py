@@ -12,6 +12,7 @@ from natgrad.gp import likelihoods
 from natgrad.sklearn import GPClassifier, GPOrdinal, GPRegressor, load
 from natgrad.sklearn._prepared import make_estimator
 from natgrad.sklearn._targets import ordinal
+from tests.variants import variants
 
 
 pytestmark = pytest.mark.filterwarnings("ignore:the ELBO still")
@@ -56,17 +57,11 @@ def predictions(model):
     return np.stack(model.predict(X, return_std=True))
 
 
-# Each is compiled anew: four kinds of units and classes are enough for every day.
-OFTEN = ("gaussian", "student-t", "gamma", "ordinal")
+# Each is compiled anew: units, no units and classes are enough for every day.
+OFTEN = ("student-t", "gamma", "ordinal")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name in OFTEN else pytest.param(name, marks=pytest.mark.long)
-        for name in CASES
-    ],
-)
+@pytest.mark.parametrize("name", variants(CASES, OFTEN))
 def test_a_likelihood_means_the_same_however_it_is_given(name, tmp_path):
     kind, y, make = CASES[name]
     named = kind(name, verbose=False, **SHORT).fit(X, y)
@@ -120,7 +115,7 @@ def test_the_command_leaves_open_what_the_estimator_does(tmp_path):
     assert estimator.get_params() == GPRegressor().get_params()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_auto_chooses_the_same_in_memory_on_disk_and_in_the_command(tmp_path):
     x = pd.DataFrame(RNG.uniform(-2, 2, (400, 2)), columns=["a", "b"])
     y = np.sin(2 * x.a) + np.exp(1.5 * x.b - 1.5) * RNG.standard_normal(400)

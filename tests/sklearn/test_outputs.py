@@ -136,6 +136,7 @@ def test_more_rows_of_several_outputs_update_the_fit(fitted):
     assert np.isfinite(some.predict(x)).all()
 
 
+@pytest.mark.nightly
 def test_outputs_may_have_likelihoods_and_kernels_of_their_own(tmp_path):
     x, y = table()
     counts = np.random.default_rng(1).poisson(np.exp(np.sin(x[:, 0])))

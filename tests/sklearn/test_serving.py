@@ -27,6 +27,7 @@ def regressor():
     return GPRegressor(**SHORT).fit(FRAME, Y)
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")  # of MLflow's own
 def test_mlflow_loads_a_saved_estimator(regressor, tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow")  # here, as it warns when it is imported

@@ -16,6 +16,7 @@ from natgrad.errors import InputError, InputWarning
 from natgrad.families import diagonal
 from natgrad.gp import kernels, likelihoods
 from natgrad.positive import Log
+from tests.variants import variants
 
 
 RNG = np.random.default_rng(0)
@@ -55,7 +56,7 @@ def elbo_of(model) -> float:
 
 
 @pytest.mark.filterwarnings("ignore:there are 60 distinct rows")
-@pytest.mark.parametrize("batch_size", [None, pytest.param(30, marks=pytest.mark.long)])
+@pytest.mark.parametrize("batch_size", variants([None, 30], [None]))
 def test_a_kernel_with_a_network_in_it_is_trained(batch_size):
     model = deep_model()
     held_out = None if batch_size is None else (X[:5], Y[:5])

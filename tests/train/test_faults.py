@@ -10,7 +10,7 @@ import pytest
 FAULTS = Path(__file__).parents[2] / "experiments" / "faults.py"
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_every_fault_changes_no_bit():
     command = [sys.executable, str(FAULTS), "--quick"]
     found = subprocess.run(command, capture_output=True, text=True, check=False)

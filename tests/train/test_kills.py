@@ -11,7 +11,7 @@ KILLS = Path(__file__).parents[2] / "experiments" / "kills.py"
 
 
 @pytest.mark.parametrize(
-    ("kills", "steps"), [(2, 5000), pytest.param(30, 30_000, marks=pytest.mark.long)]
+    ("kills", "steps"), [(2, 5000), pytest.param(30, 30_000, marks=pytest.mark.nightly)]
 )
 def test_kills_change_no_bit(kills, steps):
     told = ["--kills", str(kills), "--steps", str(steps)]

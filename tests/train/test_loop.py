@@ -188,7 +188,7 @@ def test_ctrl_c_at_any_moment_keeps_the_steps_so_far():
     endless = {"steps": 10**6, "optimizer": natgrad.guarded_ngd(8 / N)}
     fit(steps=400, optimizer=endless["optimizer"])  # compiled
     kept = []
-    for delay in np.linspace(0.01, 1.5, 8):
+    for delay in (0.01, 0.1, 0.4, 0.8):
         threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT)).start()
         try:
             fitted = fit(**endless)

@@ -17,6 +17,7 @@ from natgrad.data import Arrays, Batch, IterableBatches
 from natgrad.linalg import Full, Log, Sqrt
 from natgrad.train import _mesh as mesh
 from natgrad.train._devices import ALONE, AXIS, Across, Devices
+from tests.variants import variants
 
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +63,7 @@ def difference(one, other):
     return max(np.abs(a - b).max() / np.abs(a).max() for a, b in pairs)
 
 
-@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.parametrize("processes", variants([2, 4], [2]))
 def test_processes_give_what_one_gives(trained, processes):
     here = difference(trained("plain", 1, 1), trained("plain", processes, 1))
     assert here <= 1e-12
@@ -73,11 +74,12 @@ def test_two_processes_are_two_devices_to_the_last_bit(trained):
     assert all(np.array_equal(a, b) for a, b in pairs)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_best_on_held_out_rows_is_the_best_of_one_device(trained):
     assert difference(trained("score", 1, 1), trained("score", 2, 2)) <= 1e-12
 
 
+@pytest.mark.nightly
 def test_a_step_has_one_collective_of_the_bytes_that_it_should():
     command = [sys.executable, str(PROGRAM), "program", "--devices", "1,4", "--json"]
     said = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -99,7 +101,7 @@ def test_a_step_has_one_collective_of_the_bytes_that_it_should():
 # What is sent
 
 
-@pytest.mark.parametrize("size", [1, 2, 5, 8])
+@pytest.mark.parametrize("size", variants([1, 2, 5, 8], [1, 5]))
 @pytest.mark.parametrize("shape", [(), (3,)])
 @pytest.mark.parametrize("kind", [Full, Sqrt, Log])
 def test_one_triangle_of_a_gradient_is_all_of_it(kind, shape, size):

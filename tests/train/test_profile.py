@@ -19,6 +19,7 @@ from natgrad.linalg import Sqrt
 from natgrad.positive import Log
 from natgrad.train import in_turn, run
 from natgrad.train._loop import CONVERGED
+from tests.variants import variants
 
 
 def table(rows=60, seed=0):
@@ -41,7 +42,10 @@ TARGETS = {
 }
 
 
-@pytest.fixture(scope="module", params=TARGETS)
+OFTEN = ("StudentT", "HeteroskedasticGaussian")
+
+
+@pytest.fixture(scope="module", params=variants(TARGETS, OFTEN))
 def trained(request):
     x, y = table()
     likelihood = getattr(likelihoods, request.param)()
@@ -63,6 +67,7 @@ def test_the_last_record_is_the_elbo_of_the_model(trained):
     np.testing.assert_allclose(fitted.history[-1].objective, bound / len(y), rtol=1e-9)
 
 
+@pytest.mark.nightly
 def test_no_natural_step_on_q_gains_more_than_it_settles_for(trained):
     x, y, fitted = trained
     batch = Batch(jnp.asarray(x), jnp.asarray(y))

@@ -26,6 +26,7 @@ def run_recipe(package):
     exec(code, {"gp": SimpleNamespace(fit=fit), "model": None, "x": None, "y": None})
 
 
+@pytest.mark.nightly
 def test_tensorboard_gets_every_number(tmp_path, monkeypatch):
     pytest.importorskip("tensorboardX")
     monkeypatch.chdir(tmp_path)
@@ -41,6 +42,7 @@ def test_tensorboard_gets_every_number(tmp_path, monkeypatch):
     assert (2, "objective", -0.5) in seen and (1, "refused", 0.0) in seen
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")
 def test_mlflow_gets_every_number(tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow")
