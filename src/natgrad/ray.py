@@ -1,5 +1,8 @@
 """The command `natgrad` on many machines through Ray Train, which restarts it."""
 
+# Ray is large, and Pyright runs without it.
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
+
 import os
 import socket
 from collections.abc import Sequence
