@@ -74,6 +74,7 @@ main(sys.argv[1:])
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:16 inducing inputs cannot")
 def test_a_killed_update_continues_to_the_same_bits(folder, monkeypatch):
     monkeypatch.setattr(updating, "SECONDS", 0.0)

@@ -243,6 +243,7 @@ def test_other_optimizers_move_it_and_keep_it_inside(tx):
     assert change < 0 or moved > 1  # a step of size 20 is far too long
 
 
+@pytest.mark.nightly
 def test_leading_axes_are_batches():
     both = made(batch=(3, 2))
     one = jax.tree.map(lambda x: x[2, 1], both)

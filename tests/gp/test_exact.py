@@ -117,7 +117,7 @@ def test_q_is_where_one_natural_step_of_size_one_ends_and_has_the_evidence():
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("size", variants([2, 5, 9, 33, 94], [5, 33]))
+@pytest.mark.parametrize("size", variants([2, 5, 9, 33, 94], [5]))
 def test_points_between_the_rows_change_nothing_and_make_few_sizes(size):
     x, y, _ = table(size)
     x = jnp.concatenate([x, x[:1]])  # a row that repeats is one inducing input

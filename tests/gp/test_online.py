@@ -211,6 +211,7 @@ def test_many_pieces_do_not_shrink_the_kernel():
     assert online.model.kernel.lengthscale > 1
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("limit", variants([12, 40], [12]))
 def test_rows_that_are_kept_have_a_say_in_where_inducing_inputs_go(limit):
     rng = np.random.default_rng(0)
@@ -245,6 +246,7 @@ def whole_first(rows):
     return gp.fit(start, first, progress=False, steps=50).params
 
 
+@pytest.mark.nightly
 def test_what_is_forgotten_fades_with_its_half_life(sorted_rows):
     x, y = sorted_rows
     shift = np.where(np.arange(240) < 120, 0.0, 3.0)

@@ -197,6 +197,7 @@ def test_an_offset_is_added_to_the_function_of_its_output():
     assert_close(elbo(moved, there), elbo(plain, batch))
 
 
+@pytest.mark.nightly
 def test_the_fit_of_outputs_is_the_same_after_a_file(tmp_path):
     batch = gapped(table())
     noises = [*NOISES[:3], likelihoods.Bernoulli(), likelihoods.Poisson()]

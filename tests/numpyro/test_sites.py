@@ -124,6 +124,7 @@ def by_turns():
     return mean, variance, 12.0, rate
 
 
+@pytest.mark.nightly
 def test_a_gamma_beside_a_gaussian_is_the_best_of_all_products():
     result = fit(normal, Y, families={"tau": "gamma"}, tolerance=0.002)
     assert result.has_converged

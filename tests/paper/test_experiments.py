@@ -257,6 +257,7 @@ def bound(model, small):
     return float(gp.elbo(model, small.data)) / len(small.data.y)
 
 
+@pytest.mark.nightly
 def test_a_trace_begins_at_the_start_and_its_time_does_not_fall(small):
     first, again = traced(small, RUN), traced(small, RUN)
     assert first["iteration"] == [0, 1, 2, 4, 9, 19, 40]

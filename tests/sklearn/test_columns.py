@@ -189,6 +189,7 @@ def test_updates_take_them(name):
     assert parts.n_rows_seen_ == whole.n_rows_seen_
 
 
+@pytest.mark.nightly
 def test_updates_centre_what_is_left_of_the_offset():
     offset = RNG.normal(1000, 10, ROWS)
     frame = F.assign(OFFSET=offset)

@@ -128,6 +128,7 @@ def test_files_pickles_exports_and_the_summary_have_all_outputs(fitted, tmp_path
     assert "latent functions                 4" in str(fitted)
 
 
+@pytest.mark.nightly
 def test_more_rows_of_several_outputs_update_the_fit(fitted):
     x, y = table()
     some = pickle.loads(pickle.dumps(fitted))
