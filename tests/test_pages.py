@@ -18,15 +18,15 @@ PAGES = {
 
 
 @pytest.fixture(autouse=True)
-def as_a_reader(page, monkeypatch, tmp_path):
-    """In an empty folder, and in 32 bits if the page does not set 64."""
+def as_a_reader(monkeypatch, tmp_path):
+    """In an empty folder, and in 32 bits until the page sets 64."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TQDM_DISABLE", "1")
     plt.switch_backend("agg")
-    promotion = jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")
-    is_double = '("jax_enable_x64", True)' in PAGES[page]
-    with jax.enable_x64(is_double), promotion[0], promotion[1]:
+    jax.config.update("jax_enable_x64", False)
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         yield
+    jax.config.update("jax_enable_x64", True)
     plt.close("all")
 
 

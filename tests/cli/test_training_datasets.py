@@ -9,6 +9,9 @@ import pyarrow.parquet as parquet
 import pytest
 
 
+# The tutorial on tables and test_predicting.py train from parts of a table, too.
+pytestmark = pytest.mark.nightly
+
 TRAIN = (
     "train --data data/*.parquet --target price --likelihood gaussian --num-inducing 8 "
     "--steps 40"
