@@ -260,6 +260,7 @@ MUTATIONS = (
         "max(laps, key=lambda lap: lap.history[0].objective)",
         "the start is chosen by how a short run begins, not by how it ends",
         "gp/test_exact.py",
+        "several_starts",
     ),
     Mutation(
         "sklearn/_targets.py",
