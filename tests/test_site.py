@@ -59,6 +59,7 @@ def test_the_code_of_a_notebook_takes_no_arguments(notebook):
         assert "argparse" not in cell and "__main__" not in cell
 
 
+@pytest.mark.skipif("NATGRAD_DATA" not in os.environ, reason="NATGRAD_DATA is not set")
 def test_a_notebook_runs(tmp_path):
     made = notebooks.notebook(DOCS / "gallery" / "class_boundary.md")
     (tmp_path / "cells.py").write_text("\n".join(code(made)), "utf-8")
