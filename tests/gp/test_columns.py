@@ -113,6 +113,7 @@ def test_binomial_probabilities_are_those_of_scipy():
             )
 
 
+@pytest.mark.nightly
 def test_quantiles_and_probabilities_are_of_the_trials_of_each_row():
     predictor = gp.predictor(model_of(Binomial()))
     trials = RNG.integers(1, 40, len(X))

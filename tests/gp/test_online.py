@@ -55,6 +55,7 @@ def test_sites_that_stay_are_all_that_q_knows(name, is_whitened):
     assert abs(view.lost) < 1e-6
 
 
+@pytest.mark.nightly
 def test_moved_sites_are_the_expectation_under_q_by_sampling():
     likelihood, y = TARGETS["Gaussian"]
     old = sites_of(gp.update(model_of(likelihood), (X, y)))
@@ -139,6 +140,7 @@ def test_rows_that_leave_and_rows_that_stay_are_all_rows(name):
     np.testing.assert_allclose(both.second, whole.precision, **tolerance)
 
 
+@pytest.mark.nightly
 def test_rows_that_are_kept_are_a_uniform_sample():
     likelihood, y = TARGETS["Gaussian"]
     trained = gp.update(model_of(likelihood), (X, y))

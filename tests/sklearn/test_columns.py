@@ -201,6 +201,7 @@ def test_updates_centre_what_is_left_of_the_offset():
     assert abs(model.predict(far)[0] - 1000) < 2
 
 
+@pytest.mark.nightly
 def test_classifiers_take_weights_and_offsets():
     frame = F.assign(w=np.ceil(EXPOSURE / 10), up=np.where(F.a > 0, 3.0, 0.0))
     labels = CURVE > 0
