@@ -102,12 +102,15 @@ columns = {"x": x[:, 0], "y": np.sin(6 * x[:, 0])}
 pyarrow.parquet.write_table(pyarrow.table(columns), "rows.parquet")
 """,
     ),
-    "cli": Promise("""
+    "cli": Promise(
+        """
 natgrad("train motorcycle --target accel --out model")
 natgrad("evaluate model motorcycle")
 natgrad("predict model motorcycle --out predictions.csv")
 natgrad("report model motorcycle --out report.html")
-"""),
+""",
+        beside="sklearn",
+    ),
     "ray": Promise("""
 import natgrad.ray
 natgrad.ray.train(["train", "motorcycle", "--target", "accel"], workers=1)
@@ -194,9 +197,7 @@ def main() -> None:
             without = bare.run(promise.script)
             if not without.returncode:
                 problem += "what it promises works without it"
-            elif not re.search(
-                rf"natgrad\[({extras.replace(',', '|')})\]", without.stderr
-            ):
+            elif not re.search(rf"natgrad\[({'|'.join(extras)})\]", without.stderr):
                 problem += f"without it, the error is {without.stderr[-500:]}"
             show(name, env, problem)
     print(f"\nOver jax alone: {', '.join(sorted(added, key=str.lower))}.")

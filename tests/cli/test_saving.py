@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -37,6 +38,18 @@ def test_a_table_is_refused_before_the_first_step_if_its_model_could_not_be_save
     with pytest.raises(InputError, match=message):
         training.train(run, out, False, False, False)
     assert not out.exists()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_thread_that_cannot_handle_signals_can_train(tmp_path):
+    """Ray runs a worker so."""
+    rows = [f"{row},{row % 7}.5" for row in range(30)]
+    (tmp_path / "a.csv").write_text("\n".join(["a,y", *rows]))
+    run = Run(str(tmp_path / "a.csv"), "y", likelihood="gaussian", steps=2)
+    with ThreadPoolExecutor(1) as worker:
+        job = worker.submit(training.train, run, tmp_path / "out", False, False, False)
+        assert job.result() == 0
+    assert (tmp_path / "out" / MODEL).exists()
 
 
 def test_a_model_too_large_to_be_read_is_refused_before_the_first_step():

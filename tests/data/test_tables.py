@@ -333,8 +333,26 @@ def test_a_decimal_comma_is_one_between_semicolons(tmp_path):
     np.testing.assert_array_equal(table["a"].values, [1.5, -2.25, np.nan, 3])
     assert read(written(tmp_path, ["1,5", "2,5"], "\t"))["a"].type == "text"
     assert read(written(tmp_path, ["1.234,5", "1"], ";"))["a"].type == "text"
+    assert read(written(tmp_path, ["1.234", "999,5"], ";"))["a"].type == "text"
+    exact = read(written(tmp_path, ["1,250", "0,125"], ";"))["a"].values
+    np.testing.assert_array_equal(exact, [1.25, 0.125])
     write(tmp_path / "out.csv", {"a": table["a"]})
     assert (tmp_path / "out.csv").read_text().split() == ['"a"', "1.5", "-2.25", "3"]
+
+
+def test_commas_of_thousands_or_decimals_are_not_guessed(tmp_path):
+    table = read(written(tmp_path, ["1,000", "2,500", "950"], ";"))
+    message = "column 'a' has numbers such as 1,000, .* decimals or thousands"
+    with pytest.raises(InputError, match=message):
+        table["a"]
+
+
+@pytest.mark.parametrize("largest", [2**63 - 1, 2**64 - 1, 10**30])
+def test_whole_numbers_keep_every_digit(tmp_path, largest):
+    texts = [str(largest), str(largest - 1), "7"]
+    write(tmp_path / "out.parquet", {"a": read(written(tmp_path, texts))["a"]})
+    kept = pyarrow.parquet.read_table(tmp_path / "out.parquet")["a"].to_pylist()
+    assert [*map(str, kept)] == texts
 
 
 def test_a_part_of_a_column_is_taken_for_what_the_column_is(tmp_path):

@@ -16,7 +16,7 @@ from natgrad.gp import (
     likelihoods,
     means,
 )
-from natgrad.gp._few_rows import LEAST
+from natgrad.gp._few_rows import LEAST, misfit_of_sample
 
 
 def hyperparameters(noise=0.05):
@@ -132,14 +132,20 @@ def test_a_score_that_is_not_finite_is_left():
     assert 0.2 < noise < 0.41 and best == -noise
 
 
+def fitted_by(of, sample, z, rows, held_out, **options):
+    """Hyperparameters by a sample, and then q."""
+    options["progress"] = False
+    learned = exact.learn([of], sample, misfit_of_sample, **options)
+    return sampled.fit(learned, z, rows, held_out, progress=False)
+
+
 @pytest.mark.nightly
 def test_a_sample_learns_and_all_rows_count():
     rows, held_out, new = table(600), table(100, seed=1), table(400, seed=2)
     sample = part(rows, slice(200))
     z, of = rows.x[:300], hyperparameters()
-    options = {"steps": 40, "progress": False}
-    fitted = sampled.fit([of], z, sample, rows, held_out, **options)
-    alone = exact.fit([of], sample.x, sample, **options)
+    fitted = fitted_by(of, sample, z, rows, held_out, steps=40)
+    alone = exact.fit([of], sample.x, sample, steps=40, progress=False)
     density = lambda model: gp.predictor(model).log_density(new.x, new.y).mean()
     assert density(fitted.params) > density(alone.params) + 0.1
     last, before = fitted.history.records[-1], fitted.history.records[-2]
@@ -169,7 +175,7 @@ def test_a_sample_without_noise_ends_with_some():
     )
     held_out = part(rows, slice(900, None))
     rest = part(rows, slice(900))
-    fitted = sampled.fit([of], x[:200], sample, rest, held_out, progress=False)
+    fitted = fitted_by(of, sample, x[:200], rest, held_out)
     assert fitted.history.records[-1].score > -1.0
 
 
@@ -178,15 +184,8 @@ def test_targets_on_a_plane_leave_as_little_noise_as_sums_can_hold():
         Batch(each.x, each.x @ np.ones(each.x.shape[1]))
         for each in (table(600), table(100, seed=1), table(400, seed=2))
     )
-    fitted = sampled.fit(
-        [hyperparameters()],
-        rows.x[:300],
-        part(rows, slice(200)),
-        rows,
-        held_out,
-        steps=60,
-        progress=False,
-    )
+    sample, z = part(rows, slice(200)), rows.x[:300]
+    fitted = fitted_by(hyperparameters(), sample, z, rows, held_out, steps=60)
     noise = float(fitted.params.likelihood.variance) ** 0.5
     assert noise >= 0.99 * LEAST * np.std(held_out.y)
     mean, _ = gp.predictor(fitted.params).predict(new.x)
@@ -205,7 +204,7 @@ def test_rows_that_were_held_out_make_no_place_certain():
     of = exact.Hyperparameters(
         kernels.Matern12(3.0, 1.0), likelihoods.Gaussian(1e-4), means.Zero()
     )
-    fitted = sampled.fit([of], z, rows, rows, held_out, steps=1, progress=False)
+    fitted = fitted_by(of, rows, z, rows, held_out, steps=1)
     found = fitted.params
     learned = exact.Hyperparameters(found.kernel, found.likelihood, found.mean)
     wanted = exact.posterior(learned, x, Batch(x, y))

@@ -1,10 +1,12 @@
 """What is chosen for the user: the noise, the inducing inputs, how they are found."""
 
+import contextlib
 import signal
 import warnings
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.gaussian_process import kernels as sklearn_kernels
 
 from natgrad.data import Batch
@@ -19,6 +21,7 @@ from natgrad.sklearn import (
 )
 from natgrad.sklearn._summary import _quality
 from natgrad.sklearn._targets import CONSTANT, Targets, regression
+from natgrad.train import stop_on_signals
 from natgrad.train._history import History, Record
 from natgrad.train._loop import Fitted, run
 
@@ -155,6 +158,50 @@ def test_who_interrupts_the_first_part_of_a_run_ends_all_of_it(estimator, monkey
     assert len(runs) == 1
     assert model.message_.startswith("interrupted")
     assert model.n_iter_ < 10**7
+    assert np.isfinite(model.predict(x)).all()
+
+
+LATER = (GPRegressor(), GPRegressor("gaussian"), GPClassifier())
+
+
+@pytest.mark.parametrize("is_asked_to_stop", [False, True])
+@pytest.mark.parametrize("estimator", LATER, ids=repr)
+def test_ctrl_c_before_the_first_step_of_a_later_part_keeps_the_earlier(
+    estimator, is_asked_to_stop, monkeypatch
+):
+    x, f, _ = table(300)
+    y = f > 0 if isinstance(estimator, GPClassifier) else f
+    runs = []
+
+    def interrupted(*given, **options):
+        runs.append(given)
+        if len(runs) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return run(*given, **options)
+
+    for module in (exact, _fit, _training):
+        monkeypatch.setattr(module, "run", interrupted)
+    stops = stop_on_signals() if is_asked_to_stop else contextlib.nullcontext()
+    with stops:
+        model = clone(estimator).set_params(max_iter=30, verbose=False).fit(x, y)
+    assert len(runs) == 2
+    assert model.message_.startswith("interrupted")
+    assert np.isfinite(model.predict(x)).all()
+
+
+def test_ctrl_c_in_the_first_part_of_a_run_that_was_asked_to_stop_keeps_it(monkeypatch):
+    x, f, _ = table(300)
+    runs = []
+
+    def interrupted(*given, **options):
+        runs.append(given)
+        ctrl_c = lambda record, _: signal.raise_signal(signal.SIGINT)
+        return run(*given, **{**options, "callbacks": [ctrl_c]})
+
+    monkeypatch.setattr(exact, "run", interrupted)
+    with stop_on_signals():
+        model = GPRegressor("gaussian", verbose=False).fit(x, f)
+    assert len(runs) == 1 and model.message_.startswith("interrupted")
     assert np.isfinite(model.predict(x)).all()
 
 

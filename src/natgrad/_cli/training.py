@@ -1,6 +1,8 @@
 """Training from a table, to a folder that can be used, repeated and resumed."""
 
+import contextlib
 import dataclasses
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +104,10 @@ def _fit(estimator: Any, prepared: Prepared, out: Path, is_json: bool) -> int:
         say(f"{out} keeps its old model until the new one is complete")
     try:
         is_kept = isinstance(prepared.x, Stream)
-        with folder.explained(place, out, is_kept), stop_on_signals():
+        # Python lets only the main thread handle signals, and Ray trains in another.
+        is_main = threading.current_thread() is threading.main_thread()
+        stops = stop_on_signals() if is_main else contextlib.nullcontext()
+        with folder.explained(place, out, is_kept), stops:
             estimator._fit(prepared.x, prepared.y, **options)
             estimator.n_inducing = prepared.run.num_inducing
             if metadata["likelihood"] == "auto":

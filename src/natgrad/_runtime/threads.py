@@ -18,7 +18,7 @@ from threadpoolctl import ThreadpoolController
 LARGE = 1500
 """Rows of a matrix from which more than one thread pays."""
 
-_lock, _users, _limits = threading.Lock(), [0], list[Any]()
+_lock, _users, _limits = threading.Lock(), list[object](), list[Any]()
 
 
 @contextlib.contextmanager
@@ -32,16 +32,18 @@ def few_threads(size: int) -> Iterator[None]:
     if size >= LARGE:
         yield
         return
-    with _lock:
-        _users[0] += 1
-        if _users[0] == 1:  # the BLAS that SciPy brings is loaded: JAX has imported it
-            _limits.append(ThreadpoolController().limit(limits=1, user_api="blas"))
-    try:
+    me = object()
+    try:  # Ctrl-C may come before any line
+        with _lock:
+            _users.append(me)
+            if not _limits:  # the BLAS of SciPy is loaded: JAX has imported it
+                _limits.append(ThreadpoolController().limit(limits=1, user_api="blas"))
         yield
     finally:
         with _lock:
-            _users[0] -= 1
-            if _users[0] == 0:
+            if me in _users:
+                _users.remove(me)
+            while _limits and not _users:
                 _limits.pop().restore_original_limits()
 
 

@@ -4,6 +4,7 @@ What is a gap, a number, a truth value, a time, a date or a text is decided here
 whole column at once.
 """
 
+import contextlib
 import dataclasses
 import datetime
 import functools
@@ -13,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from natgrad.errors import InputError
+
 
 GAPS = frozenset(
     ("", "NA", "N/A", "n/a", "#NA", "#N/A", "#N/A N/A", "NULL", "null", "NaN", "nan")
@@ -21,7 +24,8 @@ GAPS = frozenset(
 """Texts that stand for no value."""
 
 TRUTH = {"true": 1.0, "false": 0.0, "1": 1.0, "0": 0.0}
-WHOLE = re.compile(r"[+-]?\d{1,18}")
+WHOLE = re.compile(r"[+-]?\d+")
+THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
 TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?")
 DATE = re.compile(
     r"\d{4}-\d\d-\d\d([ T]\d\d(:\d\d(:\d\d(\.\d{1,9})?)?)?(Z|[+-]\d\d(:?\d\d)?)?)?"
@@ -71,11 +75,12 @@ class TextColumn:
         if self.type == "truth":
             return arrow.array(self.values == 1, mask=is_gap)
         if self.type == "number":
-            is_whole = all(map(WHOLE.fullmatch, there))
-            if not is_whole:
+            if not all(map(WHOLE.fullmatch, there)):
                 return arrow.array(self.values, mask=is_gap)
             whole = [None if text is None else int(text) for text in self.texts]
-            return arrow.array(whole, arrow.int64())
+            for kind in (arrow.int64(), arrow.uint64()):
+                with contextlib.suppress(OverflowError):
+                    return arrow.array(whole, kind)
         if self.type == "date":
             moments = [None if text is None else _moment(text) for text in self.texts]
             column = arrow.array(moments, arrow.timestamp("us"))
@@ -104,7 +109,11 @@ class TextTable:
     def __getitem__(self, name: str) -> TextColumn:
         column = self._columns[name]
         if not isinstance(column, TextColumn):
-            column = self._columns[name] = understood(column, self._has_commas)
+            try:
+                column = understood(column, self._has_commas)
+            except InputError as error:
+                raise InputError(f"column {name!r} {error}") from None
+            self._columns[name] = column
         return column
 
     def column(self, place: int) -> TextColumn:
@@ -146,7 +155,7 @@ def understood(texts: Sequence[str], has_commas: bool = False) -> TextColumn:
     for kind, parse in PARSERS.items():
         found = parse(there)
         if found is None and kind == "number" and has_commas:
-            found = parse([text.replace(",", ".") for text in there])
+            found = _comma_numbers(there)
         if found is not None:
             values[is_there] = found
             return TextColumn(column, kind, values)
@@ -162,6 +171,25 @@ def _numbers(texts: list[str]) -> list[float] | None:
         return [*map(float, texts)]
     except ValueError:
         return None
+
+
+def _comma_numbers(texts: list[str]) -> list[float] | None:
+    """Numbers with a decimal comma.
+
+    Raises:
+        InputError: If the commas may as well separate thousands.
+    """
+    if any("." in text for text in texts):
+        return None
+    found = _numbers([text.replace(",", ".") for text in texts])
+    commas = [text for text in texts if "," in text]
+    if found is not None and all(map(THOUSANDS.fullmatch, commas)):
+        raise InputError(
+            f"has numbers such as {commas[0]}, whose comma may stand before decimals "
+            f"or thousands; write {commas[0].replace(',', '')} or "
+            f"{commas[0].replace(',', '.')}, and separate the columns by commas"
+        )
+    return found
 
 
 def _truth(texts: list[str]) -> list[float] | None:

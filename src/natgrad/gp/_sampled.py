@@ -8,7 +8,7 @@ enough for thousands of inducing inputs.
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +20,6 @@ from natgrad._normal import LOG_ROOT_TAU
 from natgrad._runtime.compiler import SHORT_RUN
 from natgrad._runtime.programs import filter_jit
 from natgrad.data._batch import Batch
-from natgrad.gp import exact
 from natgrad.gp._conjugate import (
     RowSums,
     in_floating_point,
@@ -29,7 +28,7 @@ from natgrad.gp._conjugate import (
     row_sums,
     solved,
 )
-from natgrad.gp._few_rows import least_noise, misfit_of_sample
+from natgrad.gp._few_rows import least_noise
 from natgrad.linalg._triangular import lower_apply
 from natgrad.train._history import Record
 from natgrad.train._loop import Fitted
@@ -41,25 +40,23 @@ TRIED, FLAT = 12, 1e-3
 
 
 def fit(
-    initial: Sequence[exact.Hyperparameters],
+    learned: Fitted,
     inducing: Any,
-    sample: Batch,
     rows: Batch,
     held_out: Batch,
-    **options: Any,
+    progress: bool | str = True,
 ) -> Fitted:
-    """A model of `rows` and `held_out`, whose hyperparameters a sample of rows learns.
+    """A model of `rows` and `held_out`, with hyperparameters learned from a sample.
 
     The noise of the sample is too small for what the inducing inputs leave unexplained,
     so the noise is the one that predicts the held-out rows best. Their log density is
     the score of the last record; its objective is still that of the sample. q is then
     that of all rows.
     """
-    fitted = exact.learn(initial, sample, misfit_of_sample, **options)
-    began, history, of = time.monotonic(), fitted.history, fitted.params
+    began, history, of = time.monotonic(), learned.history, learned.params
     inducing = np.asarray(inducing)
     what = f"all rows, {len(inducing):,} inducing inputs"
-    announce(what, bool(options.get("progress", True)))
+    announce(what, bool(progress))
     sums, seen = _one_pass(of, inducing, rows, held_out)
     least = float(least_noise(seen.residual, seen.weight))
 

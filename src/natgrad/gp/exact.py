@@ -41,9 +41,10 @@ from natgrad.linalg._triangular import (
     mirrored,
 )
 from natgrad.train._constants import NONE, Constants
-from natgrad.train._loop import Fitted, run
+from natgrad.train._loop import Fitted, keeping, run
 from natgrad.train._profile import Evaluated, lbfgs_rule
 from natgrad.train._rules import Rule
+from natgrad.train._signals import INTERRUPTED
 
 
 __all__ = [
@@ -170,7 +171,10 @@ def posterior(of: Hyperparameters, inducing: Any, batch: Batch) -> SparseGP:
 
 
 # Only `fit` calls this: jax refuses compiler options inside another program.
-_solved = filter_jit(lambda *given: posterior(*given), compiler_options=SHORT_RUN)
+compiled_posterior = filter_jit(
+    lambda *given: posterior(*given), compiler_options=SHORT_RUN
+)
+"""As `posterior`, compiled."""
 
 
 def inducing_inputs(x: Any) -> np.ndarray:
@@ -219,7 +223,7 @@ def fit(
     0.1
     """
     fitted = learn(initial, batch, few_rows.misfit if has_prior else None, **options)
-    model = _solved(fitted.params, np.asarray(inducing), batch)
+    model = compiled_posterior(fitted.params, np.asarray(inducing), batch)
     return Fitted(model, fitted.history)
 
 
@@ -235,13 +239,19 @@ def learn(
     short = {"steps": min(LAP, steps), "checkpoint": None, "resume": False}
     if options.get("resume"):
         short["log"] = None  # or they would erase that of the run
-    params, laps = initial[0], []
+    best, lap = None, {**options, **short}
     for each in initial if len(initial) > 1 else ():
-        laps.append(run(rule, each, batches, **{**options, **short}))
-        if laps[-1].history.reason == "interrupted":
-            return laps[-1]
-        params = max(laps, key=lambda lap: lap.history[-1].objective).params
-    return run(rule, params, batches, **options)
+        found = keeping(best, lambda each=each: run(rule, each, batches, **lap))
+        if found.history.reason == INTERRUPTED:
+            return found
+        is_better = best is None or _objective(found) > _objective(best)
+        best = found if is_better else best
+    start = initial[0] if best is None else best.params
+    return keeping(best, lambda: run(rule, start, batches, **options))
+
+
+def _objective(run: Fitted) -> float:
+    return run.history[-1].objective
 
 
 @functools.cache

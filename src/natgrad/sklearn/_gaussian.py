@@ -19,7 +19,8 @@ from natgrad.gp.likelihoods import Gaussian
 from natgrad.gp.means import Zero
 from natgrad.sklearn._kernels import initial_kernels, rough_part
 from natgrad.sklearn._targets import Targets
-from natgrad.train._loop import Fitted
+from natgrad.train._loop import Fitted, keeping
+from natgrad.train._signals import INTERRUPTED
 
 
 MOST_WORK, MOST_INDUCING = 5e10, 2000
@@ -99,40 +100,42 @@ class GaussianFit:
         """
         starts = self.starts if is_thorough else self.starts[:1]
         sample = padded(some_rows(self.rows, slice(exact.MOST_ROWS)))
+        return self._with_posterior(self._learned(starts, sample), sample)
+
+    def _learned(self, starts: list[Any], sample: Batch) -> Fitted:
+        """The hyperparameters, from all rows or from a sample of them."""
+        prior = misfit if self.held_out is None else misfit_of_sample
         if self.rough is None:
-            return self._fitted(starts, sample, self.options)
+            return exact.learn(starts, sample, prior, **self.options)
         # The smooth part comes first: both at once often end with much of neither.
         steps, is_shown = self.options["steps"], self.options["progress"]
         lap = {**self.options, "steps": min(exact.LAP, steps)}
         minutes = self.options["minutes"]
         lap["minutes"] = minutes and minutes / PART
         lap["progress"] = is_shown and "smooth part: "
-        prior = misfit if self.held_out is None else misfit_of_sample
         begun = exact.learn(starts, sample, prior, **lap)
+        if begun.history.reason == INTERRUPTED:
+            return begun
         of = begun.params
-        if begun.history.reason == "interrupted":
-            found = self._fitted([of], sample, {**lap, "steps": 1})
-            found.history.reason = "interrupted"
-            return found
         both = of._replace(kernel=of.kernel + self.rough)
         options = {**self.options, "minutes": minutes and minutes * (1 - 1 / PART)}
         options["progress"] = is_shown and "smooth and rough part: "
-        return self._fitted([both], sample, options)
+        return keeping(begun, lambda: exact.learn([both], sample, prior, **options))
 
-    def _fitted(
-        self, starts: list[Any], sample: Batch, options: dict[str, Any]
-    ) -> Fitted:
+    def _with_posterior(self, learned: Fitted, sample: Batch) -> Fitted:
+        """The model with the best q for what was learned."""
         rows = self.rows
         if self.held_out is None:
             z = exact.inducing_inputs(rows.x)
-            return exact.fit(starts, z, sample, has_prior=True, **options)
+            model = exact.compiled_posterior(learned.params, z, sample)
+            return Fitted(model, learned.history)
         first = rows.x[: 2 * MOST_INDUCING]  # some may be equal
         distinct = first[np.sort(np.unique(first, axis=0, return_index=True)[1])]
         z = distinct[: self.num_inducing]
         if len(z) < self.num_inducing:
             z = exact.inducing_inputs(z)[: self.num_inducing]
-        parts = (sample, padded(rows), padded(self.held_out))
-        return sampled.fit(starts, z, *parts, **options)
+        parts = (padded(rows), padded(self.held_out))
+        return sampled.fit(learned, z, *parts, progress=self.options["progress"])
 
     def is_better(self, found: Fitted, other: Fitted) -> bool:
         """Whether what was found has the higher evidence, or predicts better."""

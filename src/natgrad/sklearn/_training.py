@@ -34,8 +34,9 @@ from natgrad.sklearn._outputs import initial_kernel
 from natgrad.sklearn._targets import ROUNDED, Targets
 from natgrad.train._devices import place
 from natgrad.train._history import History
-from natgrad.train._loop import Fitted, run
+from natgrad.train._loop import Fitted, keeping, run
 from natgrad.train._progress import print_record
+from natgrad.train._signals import INTERRUPTED
 
 
 FEWEST, FIRST = 32, 100
@@ -82,18 +83,21 @@ def trained(
     runs, ended = _race(estimator, raced, candidates, seed, total)
     if ended is not None:
         return ended
-    if gaussian is not None:
-        gaussian.options["minutes"] = minutes_left(estimator, began)
-        found = gaussian.fitted()
-        is_over = found.history.reason == "interrupted"
-        own = is_over or gaussian.is_better(found, runs[-1])
-        # Rounding may differ between machines: what the first one chose holds for all.
-        if place().first(bool(own)):
-            return found
-    model = runs[-1].params
-    model = _grown(estimator, model, rows, seed, len(rows.x))
-    minutes = minutes_left(estimator, began)
-    return train(estimator, model, rows, seed, minutes=minutes, **options)
+
+    def continued() -> Fitted:
+        if gaussian is not None:
+            gaussian.options["minutes"] = minutes_left(estimator, began)
+            found = gaussian.fitted()
+            is_over = found.history.reason == INTERRUPTED
+            own = is_over or gaussian.is_better(found, runs[-1])
+            # Rounding may differ between machines: the first one chooses for all.
+            if place().first(bool(own)):
+                return found
+        model = _grown(estimator, runs[-1].params, rows, seed, total)
+        minutes = minutes_left(estimator, began)
+        return train(estimator, model, rows, seed, minutes=minutes, **options)
+
+    return keeping(runs[-1], continued)
 
 
 def train_stream(estimator: Any, data: Stream, classes: Any, **options: Any) -> None:
@@ -258,12 +262,14 @@ def _race(
     steps = min(LAP, _steps(estimator))
     for number, each in enumerate(left):
         shown = _shown(estimator, f"trying {_kind(each.params)}: ")
-        left[number] = run(
-            rule, each.params, data, steps=steps, minutes=minutes, **shown
+        options = {"steps": steps, "minutes": minutes, **shown}
+        left[number] = keeping(
+            left[number - 1] if number else None,
+            lambda each=each, options=options: run(rule, each.params, data, **options),
         )
         # If one of several processes was interrupted, all end.
-        if "interrupted" in place().gather(left[number].history.reason):
-            left[number].history.reason = "interrupted"
+        if INTERRUPTED in place().gather(left[number].history.reason):
+            left[number].history.reason = INTERRUPTED
             return left, left[number]
     return sorted(left, key=lambda each: _on_all_rows(each, len(rows.x), total)), None
 

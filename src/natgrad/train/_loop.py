@@ -2,7 +2,7 @@
 
 import contextlib
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -22,6 +22,7 @@ from natgrad.train._compiled import (
     number,
 )
 from natgrad.train._constants import NONE, Constants, divided
+from natgrad.train._devices import place
 from natgrad.train._diagnosis import likely_cause
 from natgrad.train._history import History, Record
 from natgrad.train._listeners import Callbacks, Clock, Listener, Moment, Recording
@@ -121,6 +122,22 @@ def _profiled(loss: Loss, batches: Batches, name: str) -> tuple[Arrays, Rule]:
         )
     rows = Arrays(batches.columns, batches.total, batches.seed)
     return rows, profile_rule(loss, rows.num_data)
+
+
+class _Agreed(KeyboardInterrupt):
+    """Ctrl-C before the first step, which all processes know of."""
+
+
+def keeping(earlier: Fitted | None, train: Callable[[], Fitted]) -> Fitted:
+    """What `train` returns, or an earlier run if Ctrl-C comes before its first step."""
+    try:
+        return train()
+    except KeyboardInterrupt as error:
+        is_known = place().processes == 1 or isinstance(error, _Agreed)
+        if earlier is None or not len(earlier.history) or not is_known:
+            raise
+        earlier.history.reason = INTERRUPTED
+        return earlier
 
 
 def run(
@@ -223,7 +240,7 @@ class _Run:
                 for listener in self.listeners:
                     listener.hear(moment)
             if reason == INTERRUPTED and moment.step == 0:
-                raise KeyboardInterrupt
+                raise _Agreed
             return moment, reason
         except KeyboardInterrupt:
             if moment.step == 0 or not self.devices.is_one_process:
