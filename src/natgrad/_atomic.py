@@ -47,8 +47,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
                 raise
     except OSError as error:
         why = error.strerror or str(error)
+        kept = "; it is unchanged" if target.exists() else ""
         raise CheckpointError(
-            error.errno, f"{path} could not be written: {why}; it is unchanged"
+            error.errno, f"{path} could not be written: {why}{kept}"
         ) from error
     sync_folder(target.parent)
 

@@ -61,6 +61,8 @@ def naming(source: Any) -> Iterator[None]:
         is_arrow = type(error).__module__.startswith("pyarrow")
         if isinstance(error, NatgradError) or not (is_reading or is_arrow):
             raise
+        if isinstance(error, UnicodeDecodeError):
+            raise InputError(f"{source} is not in UTF-8; save it so") from error
         lines = (getattr(error, "strerror", None) or str(error)).splitlines()
         why = (lines or ["no reason given"])[0]
         raise InputError(f"{source} cannot be read: {why:.200}") from error

@@ -140,6 +140,7 @@ def data(folder):
     pyarrow.csv.write_csv(table.set_column(0, "size", hole), folder / "hole.csv")
     whole = (folder / "houses.parquet").read_bytes()
     (folder / "cut.parquet").write_bytes(whole[: len(whole) // 2])
+    (folder / "latin.csv").write_bytes("größe\n1\n".encode("latin-1"))
     (folder / "wrong.toml").write_text("[model]\nlikelyhood = 'gaussian'\n")
     return table
 
@@ -178,6 +179,9 @@ def used(batch, trained):
         "not a model": "info houses.csv",
         "no such place": "predict model houses.csv --out no/p.csv",
         "no such kind": "predict model houses.csv --out p.xlsx",
+        "onto the data": "predict model houses.csv --out ./houses.csv",
+        "no page": "report model houses.csv --out houses.csv",
+        "no UTF-8": "evaluate model latin.csv",
         "no target": f"{SHORT} --target prize --out m",
         "no inputs": f"{SHORT} --inputs size,tone --out m",
         "strings": f"{SHORT} --target sold --likelihood gamma --out m",

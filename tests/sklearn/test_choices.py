@@ -189,6 +189,23 @@ def test_ctrl_c_before_the_first_step_of_a_later_part_keeps_the_earlier(
     assert np.isfinite(model.predict(x)).all()
 
 
+def test_ctrl_c_in_a_race_keeps_the_best_so_far(monkeypatch):
+    x, f, rng = table(300)
+    y, runs = f + 0.1 * rng.standard_normal(300), []
+
+    def interrupted(*given, **options):
+        runs.append(given)
+        ctrl_c = lambda record, _: signal.raise_signal(signal.SIGINT)
+        calls = [ctrl_c] if len(runs) == 2 else []
+        return run(*given, **{**options, "callbacks": calls})
+
+    monkeypatch.setattr(_training, "run", interrupted)
+    model = GPRegressor(verbose=False).fit(x, y)
+    assert len(runs) == 2 and isinstance(runs[1][1].likelihood, likelihoods.StudentT)
+    assert isinstance(model.model_.likelihood, likelihoods.Gaussian)
+    assert model.message_ == "interrupted" and not model.converged_
+
+
 def test_ctrl_c_in_the_first_part_of_a_run_that_was_asked_to_stop_keeps_it(monkeypatch):
     x, f, _ = table(300)
     runs = []

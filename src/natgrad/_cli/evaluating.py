@@ -34,6 +34,8 @@ def report(model: str, data: str, out: str) -> None:
     """Writes one page of HTML on a model and a table that has the target."""
     from natgrad import report
 
+    if Path(out).suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"--out is {out}; it should end in .html")
     opened = open_model(model)
     rows = read_rows(opened, data, is_target_wanted=True)
     report.write(opened.estimator, rows.x, rows.y, out)

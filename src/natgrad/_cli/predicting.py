@@ -94,6 +94,8 @@ def predict_table(
             f"--out is {out}; it should end in .parquet or .csv, as DATA is one table; "
             "give a folder only for many files, themselves a folder or a pattern"
         )
+    if out != "-" and os.path.realpath(out) == os.path.realpath(data):
+        raise InputError(f"--out is {out}, which is DATA; write to another file")
     opened = open_model(model)
     rows = read_rows(opened, data, is_target_wanted=False)
     wanted = kept(keep, rows.table.column_names, opened, levels)

@@ -39,6 +39,7 @@ from natgrad.sklearn._targets import (
 )
 from natgrad.train._history import History
 from natgrad.train._loop import CONVERGED
+from natgrad.train._signals import INTERRUPTED
 
 
 FEW = 256
@@ -247,7 +248,10 @@ class BaseGP(Fitted, BaseEstimator):
         self.fit_seconds_ = seconds
         self.message_ = history.reason
         gain = 0.0 if history.reason == CONVERGED else _late_gain(history)
-        self.converged_ = not gain > STILL
+        is_interrupted = history.reason == INTERRUPTED
+        self.converged_ = not is_interrupted and not gain > STILL
+        if is_interrupted:
+            return
         if not self.converged_:
             rise = f"rose by {gain:.2g} nats per row" if gain < math.inf else "may rise"
             self.message_ += f"; the ELBO still {rise}"

@@ -260,6 +260,7 @@ def _race(
         rule = whole_rule(left[0].params, len(some.x), has_prior=True)
     minutes = estimator.minutes and estimator.minutes / PART / len(left)
     steps = min(LAP, _steps(estimator))
+    expected = lambda each: _on_all_rows(each, len(rows.x), total)
     for number, each in enumerate(left):
         shown = _shown(estimator, f"trying {_kind(each.params)}: ")
         options = {"steps": steps, "minutes": minutes, **shown}
@@ -269,9 +270,10 @@ def _race(
         )
         # If one of several processes was interrupted, all end.
         if INTERRUPTED in place().gather(left[number].history.reason):
-            left[number].history.reason = INTERRUPTED
-            return left, left[number]
-    return sorted(left, key=lambda each: _on_all_rows(each, len(rows.x), total)), None
+            best = max(left[: number + 1], key=expected)
+            best.history.reason = INTERRUPTED
+            return left, best
+    return sorted(left, key=expected), None
 
 
 def _on_all_rows(raced: Fitted, rows: int, total: int) -> float:
