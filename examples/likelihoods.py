@@ -47,19 +47,18 @@ LEVELS = np.asarray([0.05, 0.25, 0.5, 0.75, 0.95])
 
 def fit(
     x: np.ndarray,
-    y: Any,
+    y: np.ndarray,
     likelihood: likelihoods.AbstractLikelihood,
     kernel: kernels.AbstractKernel,
     mean: means.AbstractMean | None = None,
     num: int = 15,
     steps: int = 200,
+    **columns: np.ndarray,
 ) -> Predictor:
     """A sparse Gaussian process fitted to all the data, ready for prediction."""
-    columns = dict(y) if isinstance(y, dict) else {"y": y}
-    target = columns.pop("y")
-    likelihood.given(**columns).check(target)
+    likelihood.given(**columns).check(y)
     model = SparseGP(kernel, likelihood, inducing.k_means(x, num), mean=mean)
-    batch = Batch(jnp.asarray(x), jax.tree.map(jnp.asarray, y))
+    batch = jax.tree.map(jnp.asarray, Batch(x, y, None, columns))
     loss = lambda model: -elbo(model, batch)
     tx = natgrad.split(natgrad.guarded_ngd(), optax.adam(0.03))
 
@@ -315,10 +314,10 @@ def censored(ax: Axes, rng: np.random.Generator) -> None:
     y, limit = 2 * curve(x) + 0.4 * rng.standard_normal(len(x)), 1.2
     is_off = y > limit
     shown = np.where(is_off, limit, y)
-    targets = {"y": shown, "lower": shown, "upper": np.where(is_off, np.inf, shown)}
-    noise = likelihoods.Gaussian(0.2)
-    predictor = fit(x, targets, likelihoods.Censored(noise), kernels.RBF(1.0, 2.0))
-    plain = fit(x, shown, noise, kernels.RBF(1.0, 2.0))
+    bounds = {"lower": shown, "upper": np.where(is_off, np.inf, shown)}
+    noise, kernel = likelihoods.Gaussian(0.2), kernels.RBF(1.0, 2.0)
+    predictor = fit(x, shown, likelihoods.Censored(noise), kernel, **bounds)
+    plain = fit(x, shown, noise, kernel)
     at = grid(x)
     bands(ax, at, predictor.quantiles(at, LEVELS))
     beside(ax, at, plain.quantiles(at, LEVELS), "limit taken for the value")
@@ -331,12 +330,13 @@ def censored(ax: Axes, rng: np.random.Generator) -> None:
 def binomial(ax: Axes, rng: np.random.Generator) -> None:
     x = np.sort(rng.uniform(0, 8, (60, 1)), 0)
     trials = rng.integers(4, 60, len(x))
-    targets = {"y": rng.binomial(trials, expit(2 * curve(x))), "trials": trials}
-    predictor = fit(x, targets, likelihoods.Binomial("logit"), kernels.RBF())
+    y = rng.binomial(trials, expit(2 * curve(x)))
+    likelihood = likelihoods.Binomial("logit")
+    predictor = fit(x, y, likelihood, kernels.RBF(), trials=trials)
     at, levels = grid(x), ndtri(LEVELS)
     mean, var = predictor.latent(at)
     bands(ax, at, expit(mean[:, None] + np.sqrt(var)[:, None] * levels))
-    dots(ax, x, targets["y"] / trials, s=trials)
+    dots(ax, x, y / trials, s=trials)
     ax.set_ylim(-0.06, 1.06)
     ticks(ax, predictor)
     labels(ax, "x", "share of successes", "upper right")

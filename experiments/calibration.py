@@ -34,7 +34,7 @@ from natgrad.data import Batch
 from natgrad.data._batch import split
 from natgrad.gp import SparseGP, kernels, likelihoods, means
 from natgrad.gp._sparse import projected_elbo
-from natgrad.gp.likelihoods._rows import told
+from natgrad.gp.likelihoods._rows import with_columns
 from natgrad.linalg._triangular import eye_like
 
 
@@ -166,13 +166,12 @@ def draw(problem: Problem, key: Any) -> Draw:
     columns = problem.columns(jax.random.fold_in(key, 4))
 
     def sample(key: Any, f: Any, columns: Any) -> Any:
-        own, f = told(problem.likelihood, f, columns)
+        own, f = with_columns(problem.likelihood, f, columns)
         return own.sample(key, f)
 
     y = jax.vmap(sample, in_axes=(0, -1, 0))(keys, f[..., :ROWS], columns)
     columns |= problem.bounds(jax.random.fold_in(key, 5), y)
-    targets = {"y": y, **columns} if columns else y
-    return Draw(Batch(x, targets), new, f[..., ROWS:])
+    return Draw(Batch(x, y, None, columns), new, f[..., ROWS:])
 
 
 # Fit
@@ -235,7 +234,7 @@ def reweighted(problem: Problem, sets: int, seed: int = 0, draws: int = 4000) ->
         f = latents(model.project(batch.x), v, key_f)
 
         def log_prob(f: Any, y: Any, columns: Any) -> Any:
-            own, f = told(problem.likelihood, f, columns)
+            own, f = with_columns(problem.likelihood, f, columns)
             return own.log_prob(f, y)
 
         each = jax.vmap(log_prob, in_axes=(-1, 0, 0))

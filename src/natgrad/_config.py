@@ -78,7 +78,7 @@ class Run:
             raise InputError(
                 f"the target {self.target!r} is among the inputs; it should not be"
             )
-        for name, column in self.told.items():
+        for name, column in self.target_columns.items():
             _check_choice("a column with the target", name, COLUMNS)
             if not column or column in (self.target, *inputs):
                 raise InputError(
@@ -87,7 +87,7 @@ class Run:
                 )
 
     @property
-    def told(self) -> dict[str, str]:
+    def target_columns(self) -> dict[str, str]:
         """The columns that come with the target, by what they are."""
         pairs = [each.partition("=") for each in self.columns or ()]
         return {name.strip(): column.strip() for name, _, column in pairs}

@@ -61,7 +61,7 @@ def test_each_pass_has_every_row_once_but_for_a_tail(folder):
     source = Parquet(folder, "y", batch_size=ROWS, seed=3)
     assert isinstance(source, Batches)
     assert source.fraction == ROWS / N and source.num_data == N
-    x, y, weight = whole(folder)
+    x, y, weight, _ = whole(folder)
     assert x.dtype == y.dtype == weight.dtype == np.float64
     assert x.shape == (len(y), ROWS, 2)
     np.testing.assert_array_equal(x[..., 0], 2 * y)
@@ -79,7 +79,8 @@ def test_the_batch_of_a_step_depends_on_seed_and_step_alone(folder, visits):
     source, expected = Parquet(folder, "y", batch_size=ROWS, seed=3), whole(folder)
     for step, number in visits:
         number = min(number, len(expected.y) - step)
-        for ours, theirs in zip(source.take(step, number), expected, strict=True):
+        taken = source.take(step, number)
+        for ours, theirs in zip(*map(jax.tree.leaves, (taken, expected)), strict=True):
             np.testing.assert_array_equal(ours, theirs[step : step + number])
 
 
@@ -101,10 +102,9 @@ def test_shares_put_together_are_the_batch(folder, processes):
                 (weight / N, N)
             }
             taken = [part.take(*steps) for part in parts]
-            for at, column in enumerate(every.take(*steps)):
-                if column is not None:
-                    together = np.concatenate([part[at] for part in taken], axis=1)
-                    np.testing.assert_array_equal(together, column)
+            joined = lambda *parts: np.concatenate(parts, axis=1)
+            together = jax.tree.map(joined, *taken)
+            jax.tree.map(np.testing.assert_array_equal, together, every.take(*steps))
 
 
 def test_what_cannot_be_shared_is_refused_with_a_remedy(folder):
@@ -268,7 +268,7 @@ def test_batches_are_scaled_and_labels_coded(tmp_path):
         encode=lambda y: np.searchsorted(["false", "true"], y),
         dtype=np.float32,
     )
-    x, y, weight = source.take(0, source.plan.batches)
+    x, y, weight, _ = source.take(0, source.plan.batches)
     assert x.dtype == weight.dtype == np.float32
     np.testing.assert_array_equal(x[..., 3], y)
     np.testing.assert_array_equal(x[..., 1:].sum(-1), np.ones_like(y))
@@ -295,7 +295,7 @@ def test_numbers_are_kept_exactly_and_in_32_bits_where_these_do(tmp_path, kinds,
     write(tmp_path / "a.parquet", table, [8])
     source = Parquet(tmp_path, "y", batch_size=8)
     assert np.dtype(source.reader.dtype) == dtype
-    x, y, _ = source.take(0, 8)
+    x, y, *_ = source.take(0, 8)
     np.testing.assert_array_equal(x[..., 0], first.astype(float)[y.astype(int)])
     np.testing.assert_array_equal(x[..., 1], second.astype(float)[y.astype(int)])
 

@@ -62,11 +62,10 @@ def stepped(model: SparseGP, batch: Batch):
     return jax.lax.scan(step, model, length=8)
 
 
-def fitted(likelihood, x, y, weight=None):
+def fitted(likelihood, x, y, weight=None, **columns):
     """The bounds of some natural steps, and the q that they lead to."""
-    y = jax.tree.map(jnp.asarray, y)
-    weight = None if weight is None else jnp.asarray(weight)
-    model, bounds = stepped(model_of(likelihood), Batch(jnp.asarray(x), y, weight))
+    batch = jax.tree.map(jnp.asarray, Batch(x, y, weight, columns))
+    model, bounds = stepped(model_of(likelihood), batch)
     return bounds, (model.posterior.location(), model.posterior.covariance())
 
 
@@ -82,7 +81,7 @@ def assert_same(ours, theirs, rtol: float = 1e-10) -> None:
 def test_successes_of_trials_are_as_many_rows_of_one_trial(link):
     trials = RNG.integers(1, 9, 12)
     successes = RNG.binomial(trials, 0.4)
-    bounds, q = fitted(Binomial(link), X, {"y": successes, "trials": trials})
+    bounds, q = fitted(Binomial(link), X, successes, trials=trials)
     pieces = [np.arange(n) < k for n, k in zip(trials, successes, strict=True)]
     y = np.concatenate(pieces).astype(float)
     others, same = fitted(Bernoulli(link), np.repeat(X, trials, 0), y)
@@ -94,7 +93,7 @@ def test_one_trial_is_a_bernoulli_row_with_its_columns_or_without():
     y = (COUNTS > 2).astype(float)
     expected = fitted(Bernoulli(), X, y)
     assert_same(fitted(Binomial(), X, y), expected)
-    assert_same(fitted(Binomial(), X, {"y": y, "trials": np.ones(12)}), expected)
+    assert_same(fitted(Binomial(), X, y, trials=np.ones(12)), expected)
 
 
 def test_binomial_probabilities_are_those_of_scipy():
@@ -129,8 +128,8 @@ def test_quantiles_and_probabilities_are_of_the_trials_of_each_row():
 
     expected = at_row(*predictor.latent(X), trials.astype(float))
     np.testing.assert_array_equal(found, expected)
-    at_most = predictor.cdf(X, {"y": found[:, 1], **columns})
-    before = predictor.cdf(X, {"y": found[:, 1] - 1, **columns})
+    at_most = predictor.cdf(X, found[:, 1], columns)
+    before = predictor.cdf(X, found[:, 1] - 1, columns)
     assert ((at_most >= 0.4007) & (before < 0.4007)).all()
     mean, _ = predictor.predict(X, columns)
     np.testing.assert_allclose(mean, trials / 2, rtol=1e-10)  # at the prior
@@ -151,8 +150,8 @@ def test_an_exposure_is_an_offset_of_its_logarithm_and_scales_the_mean(name):
     likelihood = HAVE_EXPOSURE[name].likelihood
     exposure = RNG.uniform(0.2, 3.0, 12)
     y = POSITIVE if likelihood.support == "positive" else COUNTS
-    exposed = fitted(likelihood, X, {"y": y, "exposure": exposure})
-    offset = fitted(likelihood, X, {"y": y, "offset": np.log(exposure)})
+    exposed = fitted(likelihood, X, y, exposure=exposure)
+    offset = fitted(likelihood, X, y, offset=np.log(exposure))
     assert_same(exposed, offset)
     predictor = gp.predictor(model_of(likelihood))
     once, _ = predictor.predict(X)
@@ -174,10 +173,9 @@ def test_known_noise_is_that_of_the_exact_posterior():
     x, noise_sd, variance = X, RNG.uniform(0.1, 1.0, 12), 0.05
     y = np.sin(x[:, 0]) + noise_sd * RNG.normal(size=12)
     kernel, new = kernels.Matern52(1.0), np.linspace(0, 4, 5)[:, None]
-    targets = {"y": y, "noise_sd": noise_sd}
     model = SparseGP(kernel, Gaussian(variance), jnp.asarray(x))
     tx = natgrad.split(natgrad.mirror_descent(1.0), None)
-    batch = Batch(jnp.asarray(x), jax.tree.map(jnp.asarray, targets))
+    batch = jax.tree.map(jnp.asarray, Batch(x, y, None, {"noise_sd": noise_sd}))
     grads = jax.grad(lambda model: -elbo(model, batch))(model)
     updates, _ = tx.update(grads, tx.init(model), model)
     model = optax.apply_updates(model, updates)
@@ -206,7 +204,7 @@ def test_without_bounds_censored_is_its_noise(name):
     expected = fitted(noise, X, y)
     assert_same(fitted(Censored(noise), X, y), expected)
     bounds = {"lower": y, "upper": y}
-    assert_same(fitted(Censored(noise), X, {"y": y} | bounds), expected)
+    assert_same(fitted(Censored(noise), X, y, **bounds), expected)
     levels = np.asarray([0.1, 0.6])
     ours, theirs = (gp.predictor(model_of(l)) for l in (Censored(noise), noise))
     assert_same(ours.predict(X), theirs.predict(X))
@@ -226,9 +224,7 @@ def test_a_row_that_may_be_anywhere_is_no_row(name):
     for low, high in ((-np.inf, np.inf), (-np.inf, 1e5), (-1e5, 1e5)):
         lower, upper = np.where(is_seen, 0.0, low), np.where(is_seen, 0.0, high)
         others = np.where(is_seen, y, -3.0)  # it is ignored, whatever it is
-        found = fitted(
-            Censored(noise), X, {"y": others, "lower": lower, "upper": upper}
-        )
+        found = fitted(Censored(noise), X, others, lower=lower, upper=upper)
         assert_same(found, expected)
 
 
@@ -422,19 +418,19 @@ def test_zeros_are_as_many_as_both_causes_give():
 def test_columns_that_cannot_be_are_named(likelihood, columns, message):
     columns = {name: np.asarray(column) for name, column in columns.items()}
     with pytest.raises(InputError, match=message):
-        rows.check(likelihood, {"y": np.asarray([0, 1, 2])} | columns)
+        rows.check(likelihood, np.asarray([0, 1, 2]), columns)
 
 
 def test_columns_that_can_be_pass():
     y = np.asarray([0.0, 1.0, 2.0])
     nan = np.asarray([np.nan, 1.0, 2.0])
     bounds = {"lower": np.asarray([0.0, 1, 1]), "upper": np.asarray([np.inf, 1, 1])}
-    rows.check(Binomial(), {"y": y, "trials": y + 1})
-    rows.check(Censored(Weibull()), {"y": y, **bounds})
+    rows.check(Binomial(), y, {"trials": y + 1})
+    rows.check(Censored(Weibull()), y, bounds)
     noise = {"noise_sd": y}
-    rows.check(Censored(Gaussian()), {"y": y, **bounds, **noise})
+    rows.check(Censored(Gaussian()), y, {**bounds, **noise})
     with pytest.raises(InputError, match="finite targets, of all rows; 1 of 3"):
-        rows.check(Censored(Weibull()), {"y": nan, **bounds})
+        rows.check(Censored(Weibull()), nan, bounds)
 
 
 def test_noise_without_probabilities_of_an_interval_cannot_be_censored():
@@ -472,7 +468,7 @@ def test_a_model_with_the_columns_of_a_row_cannot_be_saved(tmp_path):
 def test_likelihoods_of_rows_are_found_by_vmap_and_leave_the_model_as_it_is():
     model, y = model_of(Censored(Gaussian(0.2))), X[:, 0]
     columns = {"lower": y - 1, "upper": y + 1, "noise_sd": y}
-    batch = Batch(jnp.asarray(X), jax.tree.map(jnp.asarray, {"y": y} | columns))
+    batch = jax.tree.map(jnp.asarray, Batch(X, y, None, columns))
     grads = jax.grad(lambda model: elbo(model, batch))(model)
     assert jax.tree.structure(grads) == jax.tree.structure(model)
     assert np.isfinite(grads.likelihood.noise.log_variance)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from natgrad import gp
+from natgrad.data import Batch
 from natgrad.gp._sparse import marginals
 from natgrad.gp.likelihoods._rows import expected_log_probs
 from tests.gp.likelihoods import LIKELIHOODS
@@ -35,7 +36,9 @@ def begun(name: str, is_whitened: bool = True) -> tuple:
 
 def bound(before, after, x, y):
     fit = expected_log_probs(
-        after.likelihood, *marginals(after.posterior, after.project(jnp.asarray(x))), y
+        after.likelihood,
+        *marginals(after.posterior, after.project(jnp.asarray(x))),
+        Batch(x, y),
     )
     return fit.sum() - after.posterior.kl(before.posterior).sum()
 

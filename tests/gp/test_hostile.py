@@ -164,6 +164,7 @@ cases = st.builds(
 class Data(NamedTuple):
     x: Any
     y: Any
+    columns: Any
     inducing: Any
     lengthscale: Any
     variance: Any
@@ -182,18 +183,23 @@ def data_of(case: Case, family: Family, dtype: Any) -> Data:
     if case.has_duplicates:
         x[ROWS // 2 :] = x[: ROWS // 2]
     most = (2 if dtype == np.float64 else 1) if family.is_exponential else 6
-    y = targets(case, family.target, rng, dtype)
+    y, columns = targets(case, family.target, rng, dtype)
     sizes = case.lengthscale, min(case.variance, most), case.parameter, case.deviation
-    both = x, y, z, *(10.0**size for size in sizes)
+    both = x, y, columns, z, *(10.0**size for size in sizes)
     return jax.tree.map(lambda value: np.asarray(value, dtype), Data(*both))
 
 
 def targets(case: Case, kind: str, rng: np.random.Generator, dtype: Any) -> Any:
+    """Targets, and the columns that come with them."""
     if kind == "successes":
-        trials = np.floor(1 + targets(case, "positive", rng, dtype))
-        return {"y": np.floor(rng.uniform(0, 1, ROWS) * trials), "trials": trials}
+        trials = np.floor(1 + numbers(case, "positive", rng, dtype))
+        return np.floor(rng.uniform(0, 1, ROWS) * trials), {"trials": trials}
     if kind.startswith("bounded"):
         return bounded(case, "positive" if "times" in kind else "real", rng, dtype)
+    return numbers(case, kind, rng, dtype), {}
+
+
+def numbers(case: Case, kind: str, rng: np.random.Generator, dtype: Any) -> Any:
     normal = rng.standard_normal(ROWS)
     outliers = np.zeros(ROWS)
     if case.has_outliers:
@@ -207,20 +213,20 @@ def targets(case: Case, kind: str, rng: np.random.Generator, dtype: Any) -> Any:
         ends = np.finfo(dtype).tiny, 1 - np.finfo(dtype).epsneg
         return np.clip((1 - share if size > 1 else share).astype(dtype), *ends)
     labels = {"two": rng.integers(0, 2, ROWS), "three": rng.integers(0, 3, ROWS)}
-    numbers = {"real": real, "positive": positive, "count": np.floor(positive)}
-    return (labels | numbers)[kind]
+    others = {"real": real, "positive": positive, "count": np.floor(positive)}
+    return (labels | others)[kind]
 
 
 def bounded(case: Case, kind: str, rng: np.random.Generator, dtype: Any) -> Any:
     """Targets of which some are above or below a bound, between two, or anywhere."""
-    y = targets(case, kind, rng, dtype)
+    y = numbers(case, kind, rng, dtype)
     # Bounds that rounding makes equal would say that y was observed.
     width = np.abs(y) * 10.0 ** rng.uniform(-5, 3, ROWS)
     how = np.arange(ROWS) % 5
     lower = np.select([how == 0, how < 3], [y, y], -np.inf)
     upper = np.select([how == 0, how == 1, how < 4], [y, y + width, y], np.inf)
     upper[how == 2] = np.inf
-    return {"y": y, "lower": lower, "upper": upper}
+    return y, {"lower": lower, "upper": upper}
 
 
 class Report(NamedTuple):
@@ -244,7 +250,7 @@ def program(name: str) -> Callable[[Data], Report]:
     def report(data: Data) -> Report:
         kernel = family.kernel(data.lengthscale, data.variance)
         likelihood = family.likelihood(data.parameter)
-        batch = Batch(data.x, data.y)
+        batch = Batch(data.x, data.y, None, data.columns)
         loss = lambda model: -elbo(model, batch)
 
         def step(model: Any, _: Any) -> tuple[Any, Report]:
@@ -260,7 +266,7 @@ def program(name: str) -> Callable[[Data], Report]:
             log_size = 2 * (mean + var).reshape((ROWS, -1)).max(1) + 10
             is_beyond = log_size > math.log(jnp.finfo(data.x.dtype).max)
             latent = [jnp.moveaxis(a, 0, -1) for a in (mean, var)]
-            log_density = log_predictives(likelihood, *latent, data.y)
+            log_density = log_predictives(likelihood, *latent, batch)
             return optax.apply_updates(model, updates), Report(
                 value,
                 grads,

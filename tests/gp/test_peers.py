@@ -16,7 +16,6 @@ import natgrad
 from natgrad import gp
 from natgrad._quadrature import gauss_hermite, spread
 from natgrad.data import Batch
-from natgrad.data._batch import split
 from natgrad.families.gaussian import Moments
 from natgrad.gp import SparseGP, elbo, kernels, likelihoods, means
 from natgrad.gp._sparse import Projection, marginals, projected_elbo
@@ -81,10 +80,11 @@ def model_of(name: str, kernel: str, space: str) -> SparseGP:
 
 
 def data_of(name: str, part: str = "") -> Batch:
-    y = jnp.asarray(PROBLEM[f"y{part}.{name}"])
+    columns = {}
     if name == "varying_noise":
-        y = {"y": y, "noise_sd": jnp.asarray(PROBLEM[f"noise_sd{part}"])}
-    return Batch(jnp.asarray(PROBLEM[f"x{part}"]), y)
+        columns = {"noise_sd": PROBLEM[f"noise_sd{part}"]}
+    batch = Batch(PROBLEM[f"x{part}"], PROBLEM[f"y{part}.{name}"], None, columns)
+    return jax.tree.map(jnp.asarray, batch)
 
 
 def new_rows_of(name: str) -> Batch:
@@ -132,12 +132,12 @@ def projected_answers(model, rows, data, new, size) -> dict:
         "trace": jnp.append(bounds[1:], -loss(last)),
         "final_mean": last.posterior.location(),
         "final_cov": last.posterior.covariance(),
-        **predictions(model.likelihood, mean, var, new.y),
+        **predictions(model.likelihood, mean, var, new),
     }
 
 
-def predictions(likelihood, mean, var, y) -> dict:
-    y, columns = split(y)
+def predictions(likelihood, mean, var, batch) -> dict:
+    _, y, _, columns = batch
     at_rows = lambda method, *extra: by_row(likelihood, method, -1)(
         mean, var, columns, *extra
     )
@@ -268,11 +268,11 @@ def test_a_predictor_gives_what_gpflow_gives_up_to_its_quadrature(name):
         y_mean = predictor.probabilities(new.x)
         y_var = y_mean * (1 - y_mean)
     else:
-        y_mean, y_var = predictor.predict(new.x, split(new.y)[1])
+        y_mean, y_var = predictor.predict(new.x, new.columns)
     assert_same(y_mean, theirs["y_mean"], 1e-6, "mean of y")
     assert_same(y_var, theirs["y_var"], 1e-6, "variance of y")
     if name in ACCURACY:
-        log_density = predictor.log_density(new.x, new.y)
+        log_density = predictor.log_density(new.x, new.y, new.columns)
         assert_same(log_density, theirs["log_density"], ACCURACY[name], "log density")
 
 

@@ -163,12 +163,14 @@ def as_rows(model: Opened, table: Any, is_target_wanted: bool) -> Rows:
         if model.is_classifier:
             y = as_labels(y)
             _check_classes(y, model)
-    told = told_of(model, table, is_target_wanted)
+    others = target_columns(model, table, is_target_wanted)
     column = Column(model.target, y) if is_target_wanted else None
-    return Rows(table, EncodedRows(x, told)[is_complete], column, is_complete)
+    return Rows(table, EncodedRows(x, others)[is_complete], column, is_complete)
 
 
-def told_of(model: Opened, table: Any, is_target_known: bool) -> dict[str, np.ndarray]:
+def target_columns(
+    model: Opened, table: Any, is_target_known: bool
+) -> dict[str, np.ndarray]:
     """The columns of a table that come with the target."""
     return taken(table, model.estimator.columns, is_target_known)[1]
 
@@ -201,7 +203,7 @@ def predictions(
     """
     # Without any, a row of zeros tells the types of the columns.
     if not len(rows):
-        ones = {name: np.ones(1) for name in rows.told}
+        ones = {name: np.ones(1) for name in rows.columns}
         rows = EncodedRows(np.zeros((1, rows.shape[1])), ones)
     parts = []
     for start in range(0, len(rows), BLOCK):

@@ -19,7 +19,7 @@ from natgrad._cli.models import (
     predicted,
     predictions,
     read_rows,
-    told_of,
+    target_columns,
 )
 from natgrad._printable import naming
 from natgrad.data import _tables as tables
@@ -312,8 +312,8 @@ def _answers(part: Part, task: Task) -> Iterator[Any]:
         x = np.concatenate([some.x for some in encoded])
         is_complete = np.concatenate([some.is_complete for some in encoded])
         whole = arrow.concat_tables([piece for _, piece in pieces])
-        told = told_of(task.model, whole, is_target_known=False)
-        rows = EncodedRows(x, told)[is_complete]
+        others = target_columns(task.model, whole, is_target_known=False)
+        rows = EncodedRows(x, others)[is_complete]
         columns = {name: whole[name] for name in task.keep}
         yield tables.as_arrow(
             columns | predictions(task.model, rows, is_complete, task.levels)
@@ -322,8 +322,8 @@ def _answers(part: Part, task: Task) -> Iterator[Any]:
 
 def _slices(part: Part, task: Task) -> Iterator[list[tuple[str, Any]]]:
     """The rows of a part in slices, each of pieces from single row groups."""
-    told = (task.model.estimator.columns or {}).values()
-    there = [name for name in told if name in task.dataset.names]
+    others = (task.model.estimator.columns or {}).values()
+    there = [name for name in others if name in task.dataset.names]
     wanted = list(dict.fromkeys([*task.keep, *task.model.schema.names, *there]))
     pieces, room = [], SLICE
     for here in part.places:

@@ -78,8 +78,8 @@ def update(
 
 def _opened(opened: Opened, path: str, rows: int) -> tuple[Iterator[Any], int, str]:
     """The pieces of a table or of many files, the number of rows, and a fingerprint."""
-    told = (opened.estimator.columns or {}).values()
-    wanted = [*opened.schema.names, opened.target, *told]
+    others = (opened.estimator.columns or {}).values()
+    wanted = [*opened.schema.names, opened.target, *others]
     if not Path(path).is_file() and is_dataset(path):
         dataset = ParquetDataset(path)
         require_in(dataset.paths[0], dataset.names, wanted)

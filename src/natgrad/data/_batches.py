@@ -186,11 +186,12 @@ def padded(batch: Batch) -> Batch:
 
 def longer(batch: Batch, short: int, row: int = 0) -> Batch:
     """A batch with `short` more rows of weight 0, which repeat one of its own."""
-    x, y, weight = jax.tree.map(np.asarray, _weighted(batch))
+    batch = jax.tree.map(np.asarray, _weighted(batch))
+    weight: Any = batch.weight
     # Not of zeros: a likelihood may be infinite at 0.
     fill = lambda column: np.concatenate([column, column[[row]].repeat(short, axis=0)])
-    weight = np.append(weight, np.zeros(short, weight.dtype))
-    return Batch(fill(x), jax.tree.map(fill, y), weight)
+    filled = np.append(weight, np.zeros(short, weight.dtype))
+    return jax.tree.map(fill, batch)._replace(weight=filled)
 
 
 class IterableBatches:
@@ -276,15 +277,16 @@ class IterableBatches:
 
 
 def as_batch(data: Any) -> Any:
-    """A pair or a triple of arrays, frames or columns as a `Batch`; others as is."""
-    if isinstance(data, tuple | list) and len(data) in (2, 3):
-        x, (y, *weight) = as_array(data[0]), data[1:]
-        x = x[:, None] if x.ndim == 1 else x
-        weights = (_flat(w).astype(x.dtype) for w in weight if w is not None)
-        if isinstance(y, dict):
-            return Batch(x, {name: _flat(y[name]) for name in y}, *weights)
-        return Batch(x, _flat(y), *weights)
-    return jax.tree.map(np.asarray, data)
+    """A pair or a triple of arrays or frames as a `Batch` of arrays; others as is."""
+    is_pair = isinstance(data, tuple | list) and len(data) in (2, 3)
+    if not isinstance(data, Batch) and not is_pair:
+        return jax.tree.map(np.asarray, data)
+    given = data if isinstance(data, Batch) else Batch(*data)
+    x = as_array(given.x)
+    x = x[:, None] if x.ndim == 1 else x
+    weight = None if given.weight is None else _flat(given.weight).astype(x.dtype)
+    columns = {name: _flat(column) for name, column in given.columns.items()}
+    return Batch(x, _flat(given.y), weight, columns)
 
 
 def _flat(column: Any) -> Any:
@@ -319,13 +321,14 @@ def as_batches(data: Any, batch_size: int = 256, seed: int = 0) -> Batches:
     """
     if isinstance(data, Batches):
         return data
+    if isinstance(data, tuple | dict | np.ndarray | jax.Array):
+        return Arrays(as_batch(data), batch_size, seed)
     if hasattr(data, "columns") or hasattr(data, "__arrow_c_stream__"):  # a frame
         raise InputError(
             f"the data is {_shown(data)}, and which column is the target is not "
             "known: give a pair (x, y), such as (frame[inputs], frame[target])"
         )
-    is_tree = isinstance(data, tuple | dict | np.ndarray | jax.Array)
-    if not is_tree and isinstance(data, Iterable):
+    if isinstance(data, Iterable):
         return IterableBatches(data)
     return Arrays(as_batch(data), batch_size, seed)
 
@@ -359,4 +362,4 @@ def _weighted(batch: Batch) -> Batch:
     if batch.weight is not None:
         return batch
     dtype = np.result_type(batch.x, np.float32)
-    return Batch(batch.x, batch.y, np.ones(len(batch.x), dtype))
+    return batch._replace(weight=np.ones(len(batch.x), dtype))

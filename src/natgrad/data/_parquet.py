@@ -38,7 +38,7 @@ AHEAD = 1 / 4
 """Which part of a pool may be left when the next is read."""
 
 
-class Told:
+class TargetColumns:
     """The last columns of a schema, which come with the target and are no inputs.
 
     `inputs` is the schema of all others.
@@ -63,14 +63,14 @@ class Told:
         """The inputs in a matrix, and the other columns, NaN where they are null."""
         if not self.columns:
             return x, {}
-        told: Columns = {}
+        found: Columns = {}
         place = self.width
         for name, has_gaps in zip(self.columns, self._has_gaps, strict=True):
-            told[name] = x[..., place]
+            found[name] = x[..., place]
             if has_gaps:  # then the next says where
-                told[name] = np.where(x[..., place + 1] > 0, np.nan, told[name])
+                found[name] = np.where(x[..., place + 1] > 0, np.nan, found[name])
             place += 1 + has_gaps
-        return np.ascontiguousarray(x[..., : self.width]), told
+        return np.ascontiguousarray(x[..., : self.width]), found
 
 
 class LoadedPool(NamedTuple):
@@ -104,7 +104,8 @@ class Parquet:
     the weight that makes sums over a batch those of the table, on average.
     `num_complete` is the number of rows without a null, if you know it. `columns` are
     those that come with the target, such as {"exposure": "years"}; they are the last of
-    a schema. `encode` then takes the targets and a dictionary of these columns.
+    a schema. `encode` then takes the targets and a dictionary of these columns, and
+    returns both.
 
     Raises:
         InputError: If the files have no such columns, or `batch_size` is not a
@@ -147,7 +148,7 @@ class Parquet:
             if not isinstance(value, int | np.integer) or value < 1:
                 raise InputError(f"{name} is {value!r}; it should be at least 1")
         self.schema = schema or _plain(self.dataset, target, inputs, columns or {})
-        self.told = Told(self.schema, columns)
+        self.target_columns = TargetColumns(self.schema, columns)
         self.mean_weight = 1.0
         self.reader = Reader(self.dataset, self.schema, target)
         self.target, self.seed, self.pool = target, seed, int(pool)
@@ -184,15 +185,19 @@ class Parquet:
     def empty(self) -> Batch:
         """A batch without rows, with the columns and types of all batches."""
         y = np.zeros(0, str if self.reader.is_text else self.dtype)
-        x, told = self.told.split(np.zeros((0, self.reader.width), self.dtype))
-        told.pop("weight", None)
-        return Batch(x, self._encoded(y, told))
+        none = np.zeros((0, self.reader.width), self.dtype)
+        x, columns = self.target_columns.split(none)
+        columns.pop("weight", None)
+        y, columns = self._encoded(y, columns)
+        return Batch(x, y, None, columns)
 
-    def _encoded(self, y: np.ndarray, told: Columns) -> Any:
-        """Targets in the units of `encode`, with the columns that come with them."""
-        if self.encode is not None:
-            return self.encode(y, told) if self.told.columns else self.encode(y)
-        return {"y": y, **told} if told else y
+    def _encoded(self, y: np.ndarray, columns: Columns) -> tuple[np.ndarray, Columns]:
+        """Targets and the columns that come with them, in the units of `encode`."""
+        if self.encode is None:
+            return y, columns
+        if self.target_columns.columns:
+            return self.encode(y, columns)
+        return self.encode(y), columns
 
     def share(self, process: int, processes: int) -> "Parquet":
         """The same batches, with only the rows of one of several processes."""
@@ -233,7 +238,8 @@ class Parquet:
             each = [part.reshape(number, cut, *part.shape[1:]) for part in columns]
             return np.concatenate(each, axis=1, dtype=dtype, casting="same_kind")
 
-        x, told = self.told.split(together([part.x for part in parts], self.dtype))
+        both = together([part.x for part in parts], self.dtype)
+        x, columns = self.target_columns.split(both)
         if self.centre is not None:
             x -= self.centre
         if self.scale is not None:
@@ -241,17 +247,19 @@ class Parquet:
         kind = None if self.reader.is_text else self.dtype
         y = together([part.y for part in parts], kind)
         weight = np.full(y.shape[:2], self.total / self.batch_size, self.dtype)
-        if "weight" in told:
-            weight *= told.pop("weight")
+        if "weight" in columns:
+            weight *= columns.pop("weight")
         if any(part.is_complete is not None for part in parts):
             weight *= together([_marked(part) for part in parts], self.dtype)
-        return Batch(x, self._encoded(y, told), weight)
+        y, columns = self._encoded(y, columns)
+        return Batch(x, y, weight, columns)
 
     def fingerprint(self) -> str:
         """The SHA-256 of the files' names and counts, the columns and the order."""
         digest = hashlib.sha256(self.dataset.fingerprint().encode())
         order = (self.schema.to_dict(), self.target, self.shards, self.pool)
-        order += (self.told.columns,) if self.told.columns else ()
+        columns = self.target_columns.columns
+        order += (columns,) if columns else ()
         digest.update(repr(order).encode())
         return digest.hexdigest()
 

@@ -128,7 +128,7 @@ def _likelihood(
     run: Run, y: np.ndarray, values: np.ndarray | None, notes: list[str]
 ) -> str:
     likelihood, is_text = run.likelihood, y.dtype.kind in "OU"
-    if likelihood == "auto" and run.told.keys() - {"weight", "offset"}:
+    if likelihood == "auto" and run.target_columns.keys() - {"weight", "offset"}:
         return "auto"  # the columns that come with the target decide
     if likelihood == "auto":
         likelihood, reason = guess(y, values)
@@ -157,14 +157,14 @@ def _classes(run: Run, values: np.ndarray | None) -> np.ndarray:
 
 def _inputs(run: Run, columns: list[str], notes: list[str]) -> list[str]:
     """The columns to predict from: by default all but the target and an index."""
-    require(columns, [run.target, *run.told.values()])
+    require(columns, [run.target, *run.target_columns.values()])
     if run.inputs:
         return list(run.inputs)
     for place, name in enumerate(columns):
         if name in INDICES:
             shown = repr(name) if name else f"{place + 1}, which has no name,"
             notes.append(f"column {shown} is left out: it seems to be a pandas index")
-    others = {run.target, *run.told.values(), *INDICES}
+    others = {run.target, *run.target_columns.values(), *INDICES}
     return [name for name in columns if name not in others]
 
 
@@ -174,8 +174,8 @@ Read = tuple[Prepared, np.ndarray, np.ndarray | None]
 
 def _read(run: Run, notes: list[str]) -> Read:
     """Reads a table that fits in memory."""
-    told = [*run.told.values()]
-    columns = None if run.inputs is None else [*run.inputs, *told, run.target]
+    others = [*run.target_columns.values()]
+    columns = None if run.inputs is None else [*run.inputs, *others, run.target]
     table = tables.read(run.data, columns)
     with naming(run.data):
         inputs = _inputs(run, table.column_names, notes)
@@ -183,7 +183,7 @@ def _read(run: Run, notes: list[str]) -> Read:
         _, is_complete, y = schema.encode(table, run.target)
         if not is_complete.any():
             raise InputError("there is no row without a null")
-    x, y = table.select([*inputs, *told]).filter(is_complete), y[is_complete]
+    x, y = table.select([*inputs, *others]).filter(is_complete), y[is_complete]
     _note_dropped(len(y), len(table), notes)
     _note_filled(schema, notes)
     with Path(run.data).open("rb") as file:
@@ -195,13 +195,13 @@ def _read(run: Run, notes: list[str]) -> Read:
 def _scanned(run: Run, scan: tuple[bytes, ...], notes: list[str]) -> Read:
     """Reads a data set on disk once, unless `scan` has what that would find."""
     dataset = ParquetDataset(run.data)
-    inputs, told = _inputs(run, dataset.names, notes), run.told
+    inputs, others = _inputs(run, dataset.names, notes), run.target_columns
     if not scan:
         options: dict[str, Any] = {"nulls": run.nulls, "seed": run.seed}
         options["date_periods"] = run.date_periods
         options |= distributed.place()._asdict()
         # Columns that come with the target are read as inputs are, and come last.
-        part = scan_part(dataset, run.target, [*inputs, *told.values()], **options)
+        part = scan_part(dataset, run.target, [*inputs, *others.values()], **options)
         scan = tuple(distributed.exchange(part.to_bytes()))
     found = merge([Part.from_bytes(part) for part in scan])
     _note_dropped(found.num_complete, found.num_rows, notes)
@@ -221,12 +221,12 @@ def _scanned(run: Run, scan: tuple[bytes, ...], notes: list[str]) -> Read:
         schema=found.schema,
         shards=shards,
         num_complete=found.num_complete,
-        columns=told,
+        columns=others,
     )
-    _note_filled(batches.told.inputs, notes)
+    _note_filled(batches.target_columns.inputs, notes)
     stream, rows = Stream(batches, found), found.num_complete
     values = None if found.values is None else np.array(found.values)
-    prepared = Prepared(run, batches.told.inputs, rows, stream, scan=scan)
+    prepared = Prepared(run, batches.target_columns.inputs, rows, stream, scan=scan)
     return prepared, found.sample_y, values
 
 

@@ -41,18 +41,18 @@ class Encoded(NamedTuple):
 class EncodedRows:
     """Rows that are numbers already, for an estimator that encodes all others.
 
-    `told` are the columns that come with their targets.
+    `columns` come with their targets.
     """
 
-    def __init__(self, x: np.ndarray, told: Mapping[str, np.ndarray] | None = None):
-        self.x, self.shape, self.told = x, x.shape, dict(told or {})
+    def __init__(self, x: np.ndarray, columns: Mapping[str, np.ndarray] | None = None):
+        self.x, self.shape, self.columns = x, x.shape, dict(columns or {})
 
     def __len__(self) -> int:
         return len(self.x)
 
     def __getitem__(self, rows: Any) -> "EncodedRows":
-        told = {name: column[rows] for name, column in self.told.items()}
-        return EncodedRows(self.x[rows], told)
+        columns = {name: column[rows] for name, column in self.columns.items()}
+        return EncodedRows(self.x[rows], columns)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -92,7 +92,7 @@ def tails(
 
     The targets are of unit variance, and `noise` is the variance that was learned.
     """
-    y, weight = np.asarray(rows.targets), rows.weight
+    y, weight = np.asarray(rows.y), rows.weight
     # `predict` takes half a second: only if the targets themselves have such tails.
     if float(noise) < LEAST_NOISE**2 or not has_heavy_tails(y, weight):
         return None

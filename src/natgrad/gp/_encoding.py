@@ -311,7 +311,7 @@ def hints(kind: type) -> dict[str, Any]:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of a type, as far as that can be told."""
+    """Whether a value is of a type, as far as that can be known."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return any(_fits(value, part) for part in inner)

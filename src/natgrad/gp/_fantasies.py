@@ -14,6 +14,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from natgrad._runtime.programs import filter_jit
+from natgrad.data._batch import Batch
 from natgrad.families.gaussian import Statistics
 from natgrad.gp.likelihoods._rows import expected_log_probs
 from natgrad.linalg._triangular import matvec, symmetric
@@ -63,7 +64,7 @@ def _change(rows: Rows, added: Added) -> tuple[Array, Array]:
     return matvec(solved, added.linear - added.precision * rows.centre), solved
 
 
-def added(model: Any, rows: Rows, y: Any) -> Added:
+def added(model: Any, rows: Rows, batch: Batch) -> Added:
     """What some rows add, by natural steps of size 1, or less where that is too far."""
     is_single = model.likelihood.latents is None
 
@@ -71,7 +72,7 @@ def added(model: Any, rows: Rows, y: Any) -> Added:
         mean, var = centre + rows.mean, var + rows.rest
         if is_single:
             mean, var = mean[0], var[0]
-        return expected_log_probs(model.likelihood, mean, var, y).sum()
+        return expected_log_probs(model.likelihood, mean, var, batch).sum()
 
     def bound(one: Added) -> Array:
         centre, var, kl = rows.after(one)
@@ -96,11 +97,10 @@ def added(model: Any, rows: Rows, y: Any) -> Added:
 
 
 @filter_jit
-def given(predictor: Any, x: Any, y: Any) -> Any:
+def given(predictor: Any, batch: Batch) -> Any:
     """A predictor that has seen more rows."""
     model = predictor.model
-    x = jnp.asarray(x, predictor.weights.dtype)
-    y = jax.tree.map(jnp.asarray, y)
+    x = jnp.asarray(batch.x, predictor.weights.dtype)
     cross = model.kernel(model.inducing, x)
     spread = predictor.spreading @ cross  # [L, M, B]
     known = ((predictor.whitening @ cross) ** 2).sum(-2)
@@ -115,7 +115,7 @@ def given(predictor: Any, x: Any, y: Any) -> Any:
         each(jnp.maximum(model.kernel.diag(x) - known, 0)),
         each(model.mean(x)),
     )
-    found = added(model, rows, y)
+    found = added(model, rows, batch)
     change, solved = _change(rows, found)
     # S′ = S − S k G kᵀ S, and its root is that of I − b G bᵀ times the old one.
     inner = symmetric(solved * found.precision[..., None, :])

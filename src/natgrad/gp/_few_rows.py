@@ -77,7 +77,7 @@ def misfit(kernel: AbstractKernel, likelihood: Any, batch: Batch) -> Float[Array
     deviation of the function at that of the targets, widened as theirs is uncertain,
     and the noise at `NOISE` of it, each within a factor of e or so.
     """
-    x, y = jnp.asarray(batch.x), jnp.asarray(batch.targets)
+    x, y = jnp.asarray(batch.x), jnp.asarray(batch.y)
     zero = jnp.zeros((), x.dtype)
     weight = jnp.ones(len(y)) if batch.weight is None else jnp.asarray(batch.weight)
     weight = weight.astype(x.dtype)

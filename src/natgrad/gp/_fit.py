@@ -125,13 +125,13 @@ def _warn_of_doubts(fitted: Fitted, rows: Batch) -> None:
     """Warns if a fit of real targets may be worse than no fit."""
     model, doubt = fitted.params, None
     counted = np.asarray(rows.weight) > 0
-    x, y = np.asarray(rows.x)[counted], np.asarray(rows.targets)[counted]
+    x, y = np.asarray(rows.x)[counted], np.asarray(rows.y)[counted]
     if len(y) < FADED:
         distinct = len(np.unique(np.column_stack([x, y]), axis=0))
         leaves = jax.tree.leaves((model.kernel, model.likelihood, model.mean))
         doubt = few(distinct, sum(np.size(leaf) for leaf in leaves))
     if doubt is None and fitted.history.reason == CONVERGED:
-        doubt = worse(fitted.history[-1].objective, rows.targets, rows.weight)
+        doubt = worse(fitted.history[-1].objective, rows.y, rows.weight)
     if doubt is not None:
         warn(doubt, InputWarning)
 
@@ -176,8 +176,7 @@ def check_shapes(model: SparseGP, batch: Any, name: str) -> None:
             f"{name} is a {type(batch).__name__}; it should be a pair (x, y) or a "
             "triple (x, y, weight), in a tuple"
         )
-    x, weight, width = batch.x, batch.weight, model.inducing.shape[1]
-    y, columns = batch.targets, batch.target_columns
+    (x, y, weight, columns), width = batch, model.inducing.shape[1]
     if x.ndim != 2 or x.shape[1] != width:
         raise InputError(
             f"the inputs of {name} have shape {list(x.shape)}; they should be rows of "
@@ -207,7 +206,7 @@ def check_shapes(model: SparseGP, batch: Any, name: str) -> None:
 def check(model: SparseGP, batch: Any, name: str) -> None:
     """Raises an error that says why the model cannot be trained on a table."""
     check_shapes(model, batch, name)
-    x, y, weight = batch
+    x, y, weight, columns = batch
     bad = ~np.isfinite(x)
     if bad.any():
         row, column = np.argwhere(bad)[0]
@@ -215,7 +214,7 @@ def check(model: SparseGP, batch: Any, name: str) -> None:
             f"the inputs of {name} have {bad.sum()} values that are not finite, the "
             f"first in row {row}, column {column}; drop or impute them"
         )
-    check_targets(model.likelihood, y)
+    check_targets(model.likelihood, y, columns)
     if weight is not None and not ((weight >= 0) & np.isfinite(weight)).all():
         raise InputError(f"the weights of {name} should be finite and not negative")
     if weight is not None and not weight.any():
@@ -230,12 +229,12 @@ def _score(model: SparseGP, held_out: Any) -> Callable[[SparseGP], Array]:
     blocks = jax.tree.map(cut, longer(held_out, -len(held_out.x) % size))
 
     def score(model: SparseGP) -> Array:
-        def block(rows: tuple[Array, Any, Array]) -> Array:
-            x, y, weight = rows
-            values = log_predictives(model.likelihood, *model.marginals(x), y)
-            return weight.astype(values.dtype) @ values
+        def block(rows: Batch) -> Array:
+            latent = model.marginals(jnp.asarray(rows.x))
+            values = log_predictives(model.likelihood, *latent, rows)
+            return jnp.asarray(rows.weight, values.dtype) @ values
 
-        rows = jax.tree.map(jnp.asarray, tuple(blocks))
+        rows = jax.tree.map(jnp.asarray, blocks)
         return lax.map(block, rows).sum() / blocks.weight.sum()
 
     return score

@@ -36,10 +36,9 @@ def save(
     old = zip(OLD, (*sites, z, mean), strict=True)
     arrays |= {f"old.{name}": np.asarray(value) for name, value in old}
     if online.rows is not None:
-        x, y, weight = online.rows
-        columns = y if isinstance(y, dict) else {"": y}
-        arrays |= {"rows.x": x, "rows.weight": weight}
-        arrays |= {f"rows.y.{name}": column for name, column in columns.items()}
+        x, y, weight, columns = online.rows
+        arrays |= {"rows.x": x, "rows.y": y, "rows.weight": weight}
+        arrays |= {f"rows.columns.{name}": each for name, each in columns.items()}
     container.write(path, document, arrays)
 
 
@@ -90,8 +89,7 @@ def _restored(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> Online
 def _rows(arrays: dict[str, np.ndarray]) -> Batch | None:
     if "rows.x" not in arrays:
         return None
-    start = "rows.y."
+    start = "rows.columns."
     named = [name for name in arrays if name.startswith(start)]
-    y: Any = {name.removeprefix(start): arrays[name] for name in named}
-    y = y[""] if list(y) == [""] else y
-    return Batch(arrays["rows.x"], y, arrays["rows.weight"])
+    columns = {name.removeprefix(start): arrays[name] for name in named}
+    return Batch(arrays["rows.x"], arrays["rows.y"], arrays["rows.weight"], columns)

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from natgrad._runtime.compiler import LONG_RUN, SHORT_RUN
 from natgrad._runtime.programs import filter_jit
 from natgrad._warnings import warn
-from natgrad.data._batch import split
+from natgrad.data._batch import Batch, Columns
 from natgrad.data._batches import as_array
 from natgrad.errors import FitError, InputError, NumericalWarning
 from natgrad.gp._fantasies import given
@@ -26,7 +26,7 @@ from natgrad.gp.likelihoods._rows import (
     check as check_targets,
     check_columns,
     shifted,
-    told,
+    with_columns,
 )
 from natgrad.linalg._triangular import transposed
 
@@ -98,21 +98,20 @@ class Predictor(eqx.Module):
                 lambda others, _: np.moveaxis(others._rows(each, x), 1, -1),
             )
         if targets := targets_of(self.model.likelihood):
-            return quantiles(targets, *self._told(x, columns), levels, columns)
+            return quantiles(targets, *self._shifted(x, columns), levels, columns)
         return self._rows(each, x, columns)
 
-    def log_density(self, x: Any, y: Any) -> np.ndarray:
+    def log_density(self, x: Any, y: Any, columns: Columns | None = None) -> np.ndarray:
         """The log predictive density of each target.
 
         With several outputs it is that of each output alone, [N, P], and NaN where the
         target is NaN.
         """
-        check_targets(self.model.likelihood, y)
-        return self._rows(_log_density, x, *reversed(split(y)))
+        check_targets(self.model.likelihood, y, columns or {})
+        return self._rows(_log_density, x, columns, y)
 
-    def cdf(self, x: Any, y: Any) -> np.ndarray:
+    def cdf(self, x: Any, y: Any, columns: Columns | None = None) -> np.ndarray:
         """The probability that the target is at most y, at each row."""
-        y, columns = split(y)
         if self.model.likelihood.outputs is not None:
             _, _, y = self._columns(x, columns, y)
             return _by_output(
@@ -123,10 +122,10 @@ class Predictor(eqx.Module):
             )
         if targets := targets_of(self.model.likelihood):
             _, _, y = self._columns(x, columns, y)
-            return cdf(targets, *self._told(x, columns), y, columns)
+            return cdf(targets, *self._shifted(x, columns), y, columns)
         return self._rows(_cdf, x, columns, y)
 
-    def given(self, x: Any, y: Any) -> "Predictor":
+    def given(self, x: Any, y: Any, columns: Columns | None = None) -> "Predictor":
         """A predictor that has seen more rows; everything else stays fixed.
 
         It costs about as much as a prediction, inside `jax.jit` and `jax.vmap` too, so
@@ -138,7 +137,7 @@ class Predictor(eqx.Module):
         >>> bool(after.predict([[0.25]])[1] < before)
         True
         """
-        return given(self, x, y)
+        return given(self, Batch(x, jnp.asarray(y), None, columns or {}))
 
     def sample_latent(self, key: PRNGKeyArray, x: Any, num: int = 1) -> np.ndarray:
         """Draws of the latent functions at all rows of x jointly, [num, ..., N].
@@ -157,7 +156,7 @@ class Predictor(eqx.Module):
         f = _joint_draws(self, key_f, x, num)
         return np.asarray(_targets(self, key_y, f, columns))
 
-    def _told(self, x: Any, columns: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _shifted(self, x: Any, columns: Any) -> tuple[np.ndarray, np.ndarray]:
         """The mean and the variance of f, with offset and exposure added."""
         _, columns = self._columns(x, columns)
         mean, var = self.latent(x)
@@ -324,7 +323,7 @@ def _targets(predictor: Predictor, key: Array, f: Array, columns: Any) -> Array:
     keys = jax.random.split(key, (num, rows))
 
     def one(key: Array, f: Array, columns: Any) -> Array:
-        own, f = told(predictor.model.likelihood, f, columns)
+        own, f = with_columns(predictor.model.likelihood, f, columns)
         return own.sample(key, f)
 
     each = jax.vmap(one, in_axes=(0, -1, 0))

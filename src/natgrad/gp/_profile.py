@@ -54,7 +54,7 @@ def row_sites(model: SparseGP, rows: Projection, batch: Batch) -> RowSites:
     weight = jnp.ones(len(batch.x)) if batch.weight is None else batch.weight
 
     def total(mean: Array, var: Array) -> Array:
-        fit = expected_log_probs(model.likelihood, mean, var, batch.y)
+        fit = expected_log_probs(model.likelihood, mean, var, batch)
         return jnp.asarray(weight, fit.dtype) @ fit
 
     by_mean, by_var = jax.grad(total, argnums=(0, 1))(mean, var)

@@ -122,11 +122,10 @@ def _read_once(
 ) -> tuple[RowSums, Seen]:
     """The sums over rows, and the held-out rows."""
     z, inverse = in_floating_point(of, inducing), inverse_of_prior(of, inducing)
-    x, y, weight = held_out
-    x, y = jnp.asarray(x, z.dtype), jnp.asarray(y, z.dtype)
+    x, y = jnp.asarray(held_out.x, z.dtype), jnp.asarray(held_out.y, z.dtype)
     features = lower_apply(inverse, of.kernel(z, x))
     rest = jnp.maximum(of.kernel.diag(x) - (features**2).sum(0), 0)
-    weight = np.ones(len(x)) if weight is None else weight
+    weight = np.ones(len(x)) if held_out.weight is None else held_out.weight
     seen = Seen(features, rest, y - of.mean(x), jnp.asarray(weight, z.dtype))
     return row_sums(of, z, rows, inverse), seen
 

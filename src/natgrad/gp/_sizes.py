@@ -82,7 +82,7 @@ def unseen(model: SparseGP, other: SparseGP, batch: Batch) -> Float[Array, ""]:
     mean, var = model.marginals(x)
     known = jnp.maximum(var - jnp.broadcast_to(model.project(x).rest, var.shape), 0)
     rest = jnp.broadcast_to(jnp.maximum(other.project(x).rest, 0), var.shape)
-    expected = lambda var: expected_log_probs(model.likelihood, mean, var, batch.y)
+    expected = lambda var: expected_log_probs(model.likelihood, mean, var, batch)
     gain = expected(known) - expected(known + rest)
     if batch.weight is None:
         return gain.mean()

@@ -232,14 +232,14 @@ def projected_elbo(
     Inputs are projected once for all that is done with q at one set of hyperparameters.
     """
     mean, var = marginals(model.posterior, rows)
-    found, outputs = jnp.shape(batch.targets), model.likelihood.outputs
+    found, outputs = jnp.shape(batch.y), model.likelihood.outputs
     expected = mean.shape[-1:] if outputs is None else (mean.shape[-1], outputs)
     if found != expected:
         raise InputError(
             f"y has shape {list(found)}; it should be one target for each of the "
             f"{mean.shape[-1]} rows of x, {list(expected)}"
         )
-    fit = expected_log_probs(model.likelihood, mean, var, batch.y)
+    fit = expected_log_probs(model.likelihood, mean, var, batch)
     if batch.weight is None:
         total, number = fit.sum(), fit.size
     else:

@@ -84,7 +84,7 @@ def _updated(model: Any, batch: Any) -> tuple[SparseGP, Array]:
     rows = model.project(jnp.asarray(batch.x))
 
     def loss(q: Any) -> Array:
-        fit = expected_log_probs(model.likelihood, *marginals(q, rows), batch.y)
+        fit = expected_log_probs(model.likelihood, *marginals(q, rows), batch)
         return q.kl(model.posterior).sum() - batch.weight.astype(fit.dtype) @ fit
 
     found = minimize_distributions(loss, model.posterior, 0.0, STEPS)

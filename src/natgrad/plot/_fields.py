@@ -50,7 +50,7 @@ def fit(estimator: Any, X: Any = None, y: Any = None, ax: Any = None) -> Any:
     target = None if rows is None or y is None else as_targets(X, y)
     if rows is not None and target is not None and not is_classifier(estimator):
         # Predictions are for one unit of exposure, and for one trial.
-        target = target / rows.told.get("exposure", rows.told.get("trials", 1.0))
+        target = target / rows.columns.get("exposure", rows.columns.get("trials", 1.0))
     low, high = x.min(), x.max()
     margin = 0.04 * (high - low) or 1.0
     at = np.linspace(low - margin, high + margin, 400)

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from natgrad import gp
 from natgrad._registry import KERNELS, MANY
 from natgrad._warnings import warn
-from natgrad.data._batch import Batch, split
+from natgrad.data._batch import Batch, Columns
 from natgrad.data._prepare import Stream
 from natgrad.data._schema import EncodedRows
 from natgrad.errors import InputError, InputWarning
@@ -136,16 +136,16 @@ class BaseGP(Fitted, BaseEstimator):
             return self
         began = time.monotonic()
         self._check_parameters()
-        X, y, weight, told = self._table(X, y, sample_weight, schema, is_first=True)
+        X, y, weight, others = self._table(X, y, sample_weight, schema, True)
         self._learn_classes(y, classes)
         y = self._numbers(y)
         total = float(weight.sum())
-        if not told and not is_piece:
+        if not others and not is_piece:
             X, y, weight = self._without_copies(X, y, weight)
-        if len(y) <= FEW and not told and y.ndim == 1:
+        if len(y) <= FEW and not others and y.ndim == 1:
             X, y, weight = counted(X, y, weight)
         centre, deviation = centre_and_deviation(X, weight)
-        candidates, rows, seed = self._scale(centre, deviation, X, y, weight, told)
+        candidates, rows, seed = self._scale(centre, deviation, X, y, weight, others)
         fitted = training.trained(self, rows, candidates, seed, is_piece, **options)
         share = np.average(~np.isnan(y), axis=0, weights=weight)
         self._keep(fitted, total, time.monotonic() - began, share)
@@ -163,7 +163,7 @@ class BaseGP(Fitted, BaseEstimator):
         x: np.ndarray,
         y: np.ndarray,
         weight: np.ndarray,
-        told: dict[str, np.ndarray],
+        target_columns: Columns,
     ) -> tuple[list[Targets], Batch, int]:
         """Sets the units; the candidates, the rows in these units, and a seed."""
         scale = input_scales(x, deviation)
@@ -171,11 +171,11 @@ class BaseGP(Fitted, BaseEstimator):
             is_fixed = is_constant(scale)
             centre, scale = np.where(is_fixed, (centre, scale), [[0.0], [1.0]])
         self.x_mean_, self.x_scale_ = centre, scale
-        candidates = self._candidates(y, weight, told)
+        candidates = self._candidates(y, weight, target_columns)
         self.y_mean_, self.y_scale_ = candidates[0].centre, candidates[0].scale
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        y = self._told(y, told, candidates[0].likelihood)
-        return candidates, Batch(self._scaled(x), y, weight), seed
+        likelihood = candidates[0].likelihood
+        return candidates, self._batch(x, y, weight, target_columns, likelihood), seed
 
     def _table(
         self,
@@ -186,19 +186,27 @@ class BaseGP(Fitted, BaseEstimator):
         is_first: bool = False,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         """The rows that count, their targets, weights and the columns with them."""
-        X, told = columns.taken(X, self.columns)
+        X, others = columns.taken(X, self.columns)
         X, y = self._paired(X, y, schema, is_first)
-        weight = weights(X, sample_weight, told.pop("weight", None))
+        weight = weights(X, sample_weight, others.pop("weight", None))
         kept = weight > 0
-        told = {name: column[kept] for name, column in told.items()}
-        return X[kept], y[kept], weight[kept], told
+        others = {name: column[kept] for name, column in others.items()}
+        return X[kept], y[kept], weight[kept], others
 
-    def _told(self, y: np.ndarray, told: dict[str, np.ndarray], likelihood: Any) -> Any:
-        """Targets in the model's units, with the columns that come with them."""
-        if not told:
-            return self._standard(y)
-        units = Targets(likelihood, self.y_mean_, self.y_scale_)
-        return {"y": self._standard(y), **columns.in_units(told, units, y)}
+    def _batch(
+        self,
+        x: np.ndarray,
+        y: np.ndarray,
+        weight: Any,
+        others: Columns,
+        likelihood: Any,
+    ) -> Batch:
+        """Rows in the model's units; `others` are the columns that come with y."""
+        others = columns.in_units(others, self._units(likelihood), y)
+        return Batch(self._scaled(x), self._standard(y), weight, others)
+
+    def _units(self, likelihood: Any) -> Targets:
+        return Targets(likelihood, self.y_mean_, self.y_scale_)
 
     @in_double
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
@@ -216,13 +224,13 @@ class BaseGP(Fitted, BaseEstimator):
         is_first = not hasattr(self, "model_")
         if is_first:
             self._fit(X, y, sample_weight, classes, is_piece=True)
-        X, y, weight, told = self._table(X, y, sample_weight)
+        X, y, weight, others = self._table(X, y, sample_weight)
         y = self._numbers(y)
         if is_first:  # the rows are kept until the next call
-            targets = self._told(y, told, self.model_.likelihood)
-            self._online = Batch(self._scaled(X), targets, weight)
+            likelihood = self.model_.likelihood
+            self._online = self._batch(X, y, weight, others, likelihood)
         elif len(y):
-            streaming.learn(self, X, y, weight, told)
+            streaming.learn(self, X, y, weight, others)
         return self
 
     def _set_model(self, model: gp.SparseGP) -> None:
@@ -316,9 +324,9 @@ class BaseGP(Fitted, BaseEstimator):
         The numbers are in the order of `schema_.features`.
         """
         check_is_fitted(self)
-        X, told = columns.taken(X, self.columns, is_target_known)
-        told.pop("weight", None)
-        return EncodedRows(inputs.encode(self, X), told)
+        X, others = columns.taken(X, self.columns, is_target_known)
+        others.pop("weight", None)
+        return EncodedRows(inputs.encode(self, X), others)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -328,8 +336,8 @@ class BaseGP(Fitted, BaseEstimator):
     def _asked(self, X: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Scaled inputs, and the columns that come with the targets to predict."""
         rows = self._rows(X, is_target_known=False)
-        units = Targets(self.model_.likelihood, self.y_mean_, self.y_scale_)
-        return self._scaled(rows.x), columns.in_units(rows.told, units)
+        units = self._units(self.model_.likelihood)
+        return self._scaled(rows.x), columns.in_units(rows.columns, units)
 
     @in_double
     def log_density(self, X: Any, y: Any) -> np.ndarray:
@@ -337,12 +345,13 @@ class BaseGP(Fitted, BaseEstimator):
 
         That of a target that is known by bounds is the log probability of these.
         """
-        rows = self._rows(X)
-        y = self._told(self._numbers(y), rows.told, self.model_.likelihood)
-        log_density = self._predictor.log_density(self._scaled(rows.x), y)
+        rows, likelihood = self._rows(X), self.model_.likelihood
+        batch = self._batch(rows.x, self._numbers(y), None, rows.columns, likelihood)
+        others = batch.columns
+        log_density = self._predictor.log_density(batch.x, batch.y, others)
         is_density = True
-        if isinstance(y, dict) and "upper" in y:
-            is_density = ~(y["lower"] < y["upper"])
+        if "upper" in others:
+            is_density = ~(others["lower"] < others["upper"])
         return log_density - np.where(is_density, np.log(self.y_scale_), 0.0)
 
 
@@ -356,8 +365,8 @@ def _reason_to_doubt(
 
     The ELBO is per row; the log density of held-out rows can take its place.
     """
-    noise, (y, columns) = estimator.model_.likelihood, split(rows.y)
-    if columns:
+    noise, y = estimator.model_.likelihood, rows.y
+    if rows.columns:
         return None
     if noise.outputs is not None:
         return few_rows.few(len(y))

@@ -52,9 +52,8 @@ def taken(X: Any, columns: Any, is_target_known: bool = True) -> tuple[Any, Any]
     column that X does not have.
     """
     if isinstance(X, EncodedRows):
-        told = X.told.items()
-        known = {k: v for k, v in told if is_target_known or k not in BOUNDS}
-        return X, known
+        is_known = lambda name: is_target_known or name not in BOUNDS
+        return X, {k: each for k, each in X.columns.items() if is_known(k)}
     if not columns:
         return X, {}
     names = _names(X)

@@ -39,7 +39,7 @@ def can_fit(
     estimator: Any, targets: Targets, rows: Batch, is_piece: bool = False
 ) -> bool:
     """Whether the evidence can be computed, of all rows or of a sample of them."""
-    is_free = estimator.n_inducing == "auto" and not isinstance(rows.y, dict)
+    is_free = estimator.n_inducing == "auto" and not rows.columns
     is_free &= not isinstance(estimator.kernel, kernels.Separate)
     if not is_free or type(targets.likelihood) is not Gaussian:
         return False

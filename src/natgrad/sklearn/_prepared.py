@@ -25,7 +25,7 @@ def make_estimator(run: Run, progress: bool = True) -> Any:
     return getattr(sklearn, ESTIMATORS[task])(
         "auto" if task == "ordinal" else run.likelihood,
         kernel=run.kernel,
-        columns=run.told or None,
+        columns=run.target_columns or None,
         n_inducing=run.num_inducing,
         max_iter=run.steps,
         minutes=run.minutes,

@@ -186,7 +186,7 @@ class GPRegressor(RegressorMixin, BaseGP):
         """The probability that the target is at most y, at each row."""
         x, columns = self._asked(X)
         y = self._standard(self._numbers(y))
-        return self._predictor.cdf(x, {"y": y, **columns})
+        return self._predictor.cdf(x, y, columns)
 
     @in_double
     def sample_y(

@@ -7,7 +7,7 @@ import equinox as eqx
 import numpy as np
 
 from natgrad import gp
-from natgrad.data._batch import Batch
+from natgrad.data._batch import Batch, Columns
 from natgrad.gp.inducing import MOST
 from natgrad.gp.likelihoods import Gaussian, StudentT
 from natgrad.sklearn._columns import uncensored
@@ -15,7 +15,7 @@ from natgrad.sklearn._kernels import is_convertible
 from natgrad.sklearn._targets import ROUNDED, is_constant
 
 
-SHIFTED = ("y", "lower", "upper")
+SHIFTED = ("lower", "upper")
 """Columns in units of the targets, with the same zero."""
 
 
@@ -37,7 +37,7 @@ def widened(estimator: Any, x: np.ndarray) -> np.ndarray:
 
 
 def learn(
-    estimator: Any, x: np.ndarray, y: np.ndarray, weight: np.ndarray, told: Any
+    estimator: Any, x: np.ndarray, y: np.ndarray, weight: np.ndarray, columns: Columns
 ) -> None:
     """Updates an estimator with rows; if that fails, it stays as it was."""
     before = (estimator.x_scale_, estimator.y_mean_)
@@ -51,12 +51,11 @@ def learn(
         # Where targets are f and noise, both in units of the targets.
         if isinstance(uncensored(likelihood), Gaussian | StudentT):
             # The mean of all rows so far takes the place of the mean of the first.
-            offset = told.get("offset", 0.0)
+            offset = columns.get("offset", 0.0)
             gap = weight @ (y - offset - estimator.y_mean_) / total
             estimator.y_mean_ = estimator.y_mean_ + gap
             known = shifted(known, -float(gap / estimator.y_scale_))
-        targets = estimator._told(y, told, likelihood)
-        known = known.update(Batch(estimator._scaled(x), targets, weight))
+        known = known.update(estimator._batch(x, y, weight, columns, likelihood))
     except BaseException:
         estimator.x_scale_, estimator.y_mean_ = before
         raise
@@ -68,17 +67,18 @@ def learn(
 def shifted(known: gp.Online, shift: float) -> gp.Online:
     """What was learned, when a number is added to all targets."""
     fields = lambda known: (known.old.mean, known.rows)
-    rows = known.rows and _with_targets(known.rows, shift)
+    rows = known.rows and _shifted_rows(known.rows, shift)
     is_none = lambda node: node is None
     values = (known.old.mean + shift, rows)
     return eqx.tree_at(fields, known, values, is_leaf=is_none)
 
 
-def _with_targets(rows: Batch, shift: float) -> Batch:
-    if isinstance(rows.y, dict):
-        move = {name: rows.y[name] + shift for name in SHIFTED if name in rows.y}
-        return rows._replace(y={**rows.y, **move})
-    return rows._replace(y=rows.y + shift)
+def _shifted_rows(rows: Batch, shift: float) -> Batch:
+    columns = {
+        name: column + shift if name in SHIFTED else column
+        for name, column in rows.columns.items()
+    }
+    return rows._replace(y=rows.y + shift, columns=columns)
 
 
 def _begun(estimator: Any, rows: Batch | None) -> gp.Online:

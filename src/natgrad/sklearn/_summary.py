@@ -27,10 +27,10 @@ def rows(estimator: Any) -> list[tuple[str, str]]:
     is_censored = noise is not model.likelihood
     likelihood = type(noise).__name__ + (", censored" if is_censored else "")
     kernel = " + ".join(type(part).__name__ for part in summands(model.kernel))
-    told = (estimator.columns or {}).items()
+    others = (estimator.columns or {}).items()
     table = [
         ("likelihood", likelihood),
-        *((f"  {name} of the target", f"column {column}") for name, column in told),
+        *((f"  {name} of the target", f"column {column}") for name, column in others),
         ("kernel", kernel),
         *_lengthscales(estimator),
         *_noise(estimator),

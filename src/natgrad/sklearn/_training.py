@@ -19,7 +19,7 @@ from natgrad import gp
 from natgrad._registry import MANY
 from natgrad._runtime.compiler import SHORT_RUN
 from natgrad._runtime.programs import jit
-from natgrad.data._batch import Batch
+from natgrad.data._batch import Batch, Columns
 from natgrad.data._batches import Arrays, Sample, padded, some_rows
 from natgrad.data._prepare import Stream
 from natgrad.errors import InputWarning
@@ -28,6 +28,7 @@ from natgrad.gp._profile import carried_over, profile_rule, whole_rule
 from natgrad.gp._sizes import choose_num_inducing, moved
 from natgrad.gp._sparse import work
 from natgrad.gp.inducing import MOST, ROWS_EACH
+from natgrad.sklearn._columns import in_units
 from natgrad.sklearn._gaussian import PART, GaussianFit, can_fit
 from natgrad.sklearn._kernels import initial_kernels
 from natgrad.sklearn._outputs import initial_kernel
@@ -108,25 +109,29 @@ def train_stream(estimator: Any, data: Stream, classes: Any, **options: Any) -> 
     """
     began, (batches, found) = time.monotonic(), data
     estimator._check_parameters()
-    estimator.schema_ = batches.told.inputs
-    names = batches.told.inputs.names
+    estimator.schema_ = schema = batches.target_columns.inputs
+    names = schema.names
     estimator.n_features_in_ = len(names)
     estimator.feature_names_in_ = np.array(names, dtype=object)
     estimator._learn_classes(found.sample_y, classes)
     y = estimator._numbers(found.sample_y)
-    mean, told = batches.told.split(found.mean)
-    mean_weight = float(told.get("weight", 1.0))
+    split = batches.target_columns.split
+    mean, others = split(found.mean)
+    mean_weight = float(others.get("weight", 1.0))
     spread = found.deviation[: len(mean)]
     deviation = np.where(spread <= ROUNDED * np.abs(mean), 0.0, spread)
-    sample_x, told = batches.told.split(found.sample_x)
-    weight = told.pop("weight", np.ones(len(y)))
-    scaled = estimator._scale(mean, deviation, sample_x, y, weight, told)
+    sample_x, others = split(found.sample_x)
+    weight = others.pop("weight", np.ones(len(y)))
+    scaled = estimator._scale(mean, deviation, sample_x, y, weight, others)
     candidates, sample, seed = scaled
     likelihood = candidates[0].likelihood
 
-    def encode(y: np.ndarray, told: Any = None) -> Any:
+    def encode(y: np.ndarray, columns: Columns | None = None) -> Any:
         numbers = estimator._numbers(y.reshape(-1)).reshape(y.shape)
-        return estimator._told(numbers, told or {}, likelihood)
+        targets = estimator._standard(numbers)
+        if columns is None:
+            return targets
+        return targets, in_units(columns, estimator._units(likelihood), numbers)
 
     units = (estimator.x_mean_, estimator.x_scale_)
     rows = batches.scaled(*units, encode, mean_weight)

@@ -32,7 +32,7 @@ def in_units(likelihood: Any, scale: float) -> Any:
 def widened(tree: Any) -> Any:
     """The same object with its numbers in 64 bits.
 
-    JAX makes them in 32 unless it is told otherwise, and they would be trained so.
+    JAX makes them in 32 by default, and they would be trained so.
     """
     return jax.tree.map(
         lambda leaf: jnp.asarray(leaf, float) if eqx.is_inexact_array(leaf) else leaf,

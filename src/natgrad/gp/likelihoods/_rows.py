@@ -1,9 +1,8 @@
-"""Rows of targets, each of one number or of several: an exposure, trials, bounds.
+"""Rows of targets, and the columns that come with them: an exposure, trials, bounds.
 
-Targets are an array, or a dictionary of columns: "y" and what comes with it. `offset`
-is added to f, of any likelihood. An `exposure` is an offset of its logarithm, for
-likelihoods where y is proportional to exp(f). All others are fields of the likelihood,
-which are None until a row sets them.
+`offset` is added to f, of any likelihood. An `exposure` is an offset of its logarithm,
+for likelihoods where y is proportional to exp(f). All others are fields of the
+likelihood, which are None until a row sets them.
 """
 
 from collections.abc import Callable
@@ -14,15 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from natgrad.data._batch import Columns, split
+from natgrad.data._batch import Batch, Columns
 from natgrad.errors import InputError
 from natgrad.gp.likelihoods._base import AbstractLikelihood, require
 
 
-def told(
+def with_columns(
     likelihood: AbstractLikelihood, f: Array, columns: Columns
 ) -> tuple[Any, Array]:
-    """The likelihood of one row, and its f (or mean of f), told what comes with it.
+    """The likelihood of one row and its f (or mean of f), given its columns.
 
     An offset is added to f, or to the first of several.
     """
@@ -53,7 +52,7 @@ def by_row(
     """
 
     def each(mean: Array, var: Array, columns: Columns, *others: Array) -> Any:
-        own, mean = told(likelihood, mean, columns)
+        own, mean = with_columns(likelihood, mean, columns)
         return method(own, mean, var, *others)
 
     def all_rows(mean: Array, var: Array, columns: Columns, *others: Array) -> Any:
@@ -64,30 +63,30 @@ def by_row(
 
 
 def expected_log_probs(
-    likelihood: AbstractLikelihood, mean: Array, var: Array, y: Any
+    likelihood: AbstractLikelihood, mean: Array, var: Array, batch: Batch
 ) -> Float[Array, " B"]:
     """E[log p(y | f)] of each row; the rows of f are its last axis."""
-    y, columns = split(jax.tree.map(jnp.asarray, y))
+    y, columns = jax.tree.map(jnp.asarray, (batch.y, batch.columns))
     method = type(likelihood).expected_log_prob
     return by_row(likelihood, method, -1)(mean, var, columns, y)
 
 
 def log_predictives(
-    likelihood: AbstractLikelihood, mean: Array, var: Array, y: Any
+    likelihood: AbstractLikelihood, mean: Array, var: Array, batch: Batch
 ) -> Float[Array, " B"]:
     """log E[p(y | f)] of each row; the rows of f are its last axis.
 
     Of several outputs it is the sum of those that were observed.
     """
-    y, columns = split(jax.tree.map(jnp.asarray, y))
+    y, columns = jax.tree.map(jnp.asarray, (batch.y, batch.columns))
     method = type(likelihood).log_predictive
     each = by_row(likelihood, method, -1)(mean, var, columns, y)
     return each if each.ndim == 1 else jnp.where(jnp.isnan(y), 0, each).sum(1)
 
 
-def check(likelihood: AbstractLikelihood, y: Any) -> None:
+def check(likelihood: AbstractLikelihood, y: Any, columns: Columns) -> None:
     """Raises an `InputError` if the likelihood does not allow a target or a column."""
-    y, columns = split(jax.tree.map(np.asarray, y))
+    y, columns = jax.tree.map(np.asarray, (y, columns))
     check_columns(likelihood, columns, len(y))
     columns = {name: columns[name] for name in likelihood.columns if name in columns}
     likelihood.given(**columns).check(y)
