@@ -1,7 +1,6 @@
 """A run as data: all settings that train a model again, in a TOML file."""
 
 import dataclasses
-import difflib
 import json
 import os
 import tomllib
@@ -10,8 +9,8 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from natgrad._printable import naming
 from natgrad._registry import COLUMNS, KERNELS, LIKELIHOODS
+from natgrad._text import choices, naming
 from natgrad.errors import InputError
 
 
@@ -175,20 +174,14 @@ def _toml(value: Any) -> str:
 
 def _check_known(what: str, name: str, known: Any) -> None:
     if name not in known:
-        raise InputError(f"there is no {what} {name!r}, but {_nearest(name, known)}")
+        raise InputError(f"there is no {what} {name!r}, but {choices(name, known)}")
 
 
-def _check_choice(name: str, value: str, choices: Any) -> None:
-    if value not in choices:
+def _check_choice(name: str, value: str, known: Any) -> None:
+    if value not in known:
         raise InputError(
-            f"{name} is {value!r}; it should be one of {_nearest(value, choices)}"
+            f"{name} is {value!r}; it should be one of {choices(value, known)}"
         )
-
-
-def _nearest(name: str, known: Any) -> str:
-    """All names that are known, and the one that may be meant."""
-    close = difflib.get_close_matches(name, known, 1)
-    return ", ".join(known) + (f"; did you mean {close[0]!r}?" if close else "")
 
 
 def _expected(name: str) -> str:

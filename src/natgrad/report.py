@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from natgrad.data._columns import counted
+from natgrad._text import counted
 from natgrad.metrics import COVERAGES, as_targets, evaluate, unwrapped
 from natgrad.plot._applicable import applicable
 from natgrad.plot._canvas import STYLE, some, taken

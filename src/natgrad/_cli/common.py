@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from natgrad import distributed
-from natgrad._printable import printable, printable_lines
+from natgrad._text import printable, printable_lines
 from natgrad.errors import NatgradError, PeerError
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from natgrad import datasets
 from natgrad._cli.common import print_result, say, table
-from natgrad.data._columns import counted
+from natgrad._text import counted
 from natgrad.data._shuffle import shuffle as shuffle_files
 from natgrad.datasets import _files as files
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from natgrad._cli.folder import MODEL, is_resumable
 from natgrad._container import shown
-from natgrad._printable import naming
 from natgrad._registry import CLASSES
+from natgrad._text import naming
 from natgrad.data import _tables as tables
 from natgrad.data._prepare import as_labels
 from natgrad.data._schema import EncodedRows, Schema

@@ -21,11 +21,10 @@ from natgrad._cli.models import (
     read_rows,
     target_columns,
 )
-from natgrad._printable import naming
+from natgrad._text import counted, naming
 from natgrad.data import _tables as tables
 from natgrad.data._dataset import ParquetDataset, is_dataset, require_in
 from natgrad.data._schema import EncodedRows
-from natgrad.data._tables import counted
 from natgrad.distributed import place
 from natgrad.errors import CheckpointError, InputError
 from natgrad.train._progress import Rows

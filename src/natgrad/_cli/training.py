@@ -13,7 +13,7 @@ from natgrad._cli.folder import CHECKPOINT, HISTORY, MODEL
 from natgrad._cli.models import absolute, located
 from natgrad._config import Run
 from natgrad._registry import name_of
-from natgrad.data._columns import counted
+from natgrad._text import counted
 from natgrad.data._dataset import is_dataset
 from natgrad.data._prepare import Prepared, Stream, prepare
 from natgrad.errors import InputError

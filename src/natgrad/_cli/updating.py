@@ -12,10 +12,9 @@ from natgrad._cli import folder
 from natgrad._cli.common import print_result, say
 from natgrad._cli.folder import MODEL
 from natgrad._cli.models import Opened, as_rows, digest, located, open_model
-from natgrad._printable import naming
+from natgrad._text import counted, naming
 from natgrad.data import _tables as tables
 from natgrad.data._dataset import ParquetDataset, is_dataset, require_in
-from natgrad.data._tables import counted
 from natgrad.errors import CorruptFileError, InputError
 from natgrad.gp import _online_files as online_files
 from natgrad.gp._files import read_metadata

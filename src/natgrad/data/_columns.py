@@ -1,12 +1,12 @@
 """Columns of Arrow, or of text, as arrays."""
 
-import difflib
 import re
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import numpy as np
 
+from natgrad._text import counted, listed, nearest
 from natgrad.data._texts import TextColumn
 from natgrad.errors import InputError
 
@@ -238,16 +238,6 @@ def require(names: Iterable[str], wanted: Iterable[str]) -> None:
     )
 
 
-def nearest(missing: Iterable[str], names: Iterable[Any]) -> list[str]:
-    """Names that are spelled much like those that are missing, in capitals or not."""
-    known = {str(name).casefold(): str(name) for name in names if str(name).strip()}
-    near: dict[str, None] = {}
-    for name in missing:
-        close = difflib.get_close_matches(str(name).casefold(), known)
-        near |= dict.fromkeys(known[each] for each in close)
-    return list(near)
-
-
 def title(name: Any, place: int) -> str:
     """A column's name, or its place if it has none."""
     return str(name) if str(name).strip() else subject(name, place)
@@ -289,18 +279,6 @@ def is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def counted(count: int | np.integer, noun: str) -> str:
-    """1 null, 2 nulls."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def listed(names: Iterable[Any], limit: int = 12) -> str:
-    """Names in a row, as many as can be read."""
-    names = list(map(str, names))
-    more = f" and {len(names) - limit:,} more" if names[limit:] else ""
-    return ", ".join(names[:limit]) + more
 
 
 def _text(value: Any) -> str | None:

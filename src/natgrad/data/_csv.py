@@ -8,7 +8,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from natgrad.data._columns import is_number, is_text, listed, require
+from natgrad._text import listed
+from natgrad.data._columns import is_number, is_text, require
 from natgrad.data._texts import TextColumn, TextTable
 from natgrad.errors import InputError
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from natgrad._printable import naming
+from natgrad._text import naming
 from natgrad.data._columns import require
 from natgrad.errors import InputError
 

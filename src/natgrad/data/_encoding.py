@@ -9,15 +9,9 @@ from typing import Any
 import numpy as np
 
 from natgrad._config import FILLED, PERIODS
+from natgrad._text import listed
 from natgrad._warnings import warn
-from natgrad.data._columns import (
-    coded,
-    days,
-    is_date,
-    listed,
-    numbers,
-    text_dates,
-)
+from natgrad.data._columns import coded, days, is_date, numbers, text_dates
 from natgrad.errors import InputError, InputWarning
 
 

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from natgrad._text import listed
 from natgrad._warnings import warn
 from natgrad.data._batch import Batch, Columns
 from natgrad.data._batches import check_share
-from natgrad.data._columns import is_category, is_timestamp, listed, target_of
+from natgrad.data._columns import is_category, is_timestamp, target_of
 from natgrad.data._dataset import ParquetDataset
 from natgrad.data._encoding import Number
 from natgrad.data._order import Plan, Pool

@@ -14,10 +14,10 @@ import numpy as np
 
 from natgrad import distributed
 from natgrad._config import Run
-from natgrad._printable import naming
 from natgrad._registry import CLASSES, guesses, kind_of, names
+from natgrad._text import listed, naming
 from natgrad.data import _tables as tables
-from natgrad.data._columns import listed, require
+from natgrad.data._columns import require
 from natgrad.data._dataset import ParquetDataset, is_dataset
 from natgrad.data._encoding import MAX_VALUES
 from natgrad.data._parquet import Parquet

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from natgrad._printable import naming
+from natgrad._text import naming
 from natgrad.data._columns import (
     is_text,
     is_truth,

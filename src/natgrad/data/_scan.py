@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from natgrad._config import FILLED, NULLS, PERIODS
-from natgrad._printable import naming
+from natgrad._text import naming
 from natgrad.data._columns import (
     coded,
     days,

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from natgrad._config import NULLS
+from natgrad._text import listed
 from natgrad._warnings import warn
 from natgrad.data._columns import (
     coded,
     days,
     is_category,
     is_timestamp,
-    listed,
     numbers,
     refuse_nulls,
     require,

@@ -10,13 +10,9 @@ from typing import Any
 import numpy as np
 
 from natgrad._atomic import replacing as replacing
-from natgrad._printable import naming
+from natgrad._text import naming
 from natgrad.data import _csv as csv
-from natgrad.data._columns import (
-    counted as counted,
-    is_text as is_text,
-    require as require,
-)
+from natgrad.data._columns import is_text as is_text, require as require
 from natgrad.data._texts import TextColumn
 from natgrad.errors import InputError
 

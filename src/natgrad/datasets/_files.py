@@ -1,6 +1,5 @@
 """Files of data sets: where they are, how they are read, verified and downloaded."""
 
-import difflib
 import hashlib
 import http.client
 import io
@@ -18,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from natgrad._printable import naming
 from natgrad._runtime.cache_folder import cache_folder
+from natgrad._text import choices, naming
 from natgrad.data import _tables as tables
 from natgrad.data._columns import numbers
 from natgrad.datasets._registry import KNOWN, Dataset
@@ -119,10 +118,8 @@ def fetch(name: str) -> Path:
 def describe(name: str) -> Dataset:
     """The description of a data set; an error suggests the nearest name."""
     if name not in KNOWN:
-        close = difflib.get_close_matches(name, names(), 1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
         raise InputError(
-            f"no data set {name!r}; choose one of {', '.join(names())}{hint}"
+            f"no data set {name!r}; choose one of {choices(name, names())}"
         )
     return KNOWN[name]
 

@@ -18,8 +18,8 @@ from scipy.special import expit
 
 from natgrad import linalg
 from natgrad._container import shown
-from natgrad._printable import brief
 from natgrad._runtime.programs import filter_jit
+from natgrad._text import brief
 from natgrad.errors import IncompatibleFileError, InputError
 from natgrad.families import gaussian
 from natgrad.gp import kernels, likelihoods, means

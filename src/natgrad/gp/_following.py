@@ -10,8 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from natgrad._runtime.compiler import SHORT_RUN
-from natgrad._runtime.programs import filter_jit, jit
+from natgrad._runtime.programs import SHORT_RUN, filter_jit, jit
 from natgrad.data._batch import Batch
 from natgrad.families.gaussian import Statistics
 from natgrad.gp._carried import (

@@ -11,8 +11,7 @@ import numpy as np
 from jax.core import Tracer, eval_context
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from natgrad._runtime.compiler import LONG_RUN, SHORT_RUN
-from natgrad._runtime.programs import filter_jit
+from natgrad._runtime.programs import LONG_RUN, SHORT_RUN, filter_jit
 from natgrad._warnings import warn
 from natgrad.data._batch import Batch, Columns
 from natgrad.data._batches import as_array

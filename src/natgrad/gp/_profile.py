@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from natgrad._runtime.compiler import SHORT_RUN
-from natgrad._runtime.programs import filter_jit
+from natgrad._runtime.programs import SHORT_RUN, filter_jit
 from natgrad.data._batch import Batch
 from natgrad.families.gaussian import Statistics
 from natgrad.gp import _few_rows as few_rows

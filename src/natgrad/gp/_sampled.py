@@ -17,8 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from natgrad._normal import LOG_ROOT_TAU
-from natgrad._runtime.compiler import SHORT_RUN
-from natgrad._runtime.programs import filter_jit
+from natgrad._runtime.programs import SHORT_RUN, filter_jit
 from natgrad.data._batch import Batch
 from natgrad.gp._conjugate import (
     RowSums,

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from natgrad._runtime.compiler import SHORT_RUN
-from natgrad._runtime.programs import filter_jit
+from natgrad._runtime.programs import SHORT_RUN, filter_jit
 from natgrad.data._batch import Batch
 from natgrad.data._batches import as_array, padded, some_rows
 from natgrad.errors import InputError, InputWarning

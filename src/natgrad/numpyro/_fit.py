@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from numpyro.infer import SVI, Trace_ELBO
 
-from natgrad._runtime.compiler import LONG_RUN, SHORT_RUN
+from natgrad._runtime.programs import LONG_RUN, SHORT_RUN
 from natgrad.errors import FitError, InputError
 from natgrad.numpyro._blocks import Family
 from natgrad.numpyro._guide import AutoNatural

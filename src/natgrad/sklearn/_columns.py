@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from natgrad._registry import BOUNDS, COLUMNS, LIKELIHOODS
+from natgrad._text import choices
 from natgrad.data._batches import as_array
-from natgrad.data._columns import nearest
 from natgrad.data._schema import EncodedRows
 from natgrad.errors import InputError
 from natgrad.gp import likelihoods
@@ -28,9 +28,8 @@ def check(columns: Any) -> None:
         )
     for name, column in columns.items():
         if name not in COLUMNS:
-            near = [f"; did you mean {each!r}?" for each in nearest([name], COLUMNS)]
             raise InputError(
-                f"columns has {name!r}; it should have only {known}{''.join(near[:1])}"
+                f"columns has {name!r}; it should have only {choices(name, COLUMNS)}"
             )
         if not isinstance(column, str | int | np.integer):
             raise InputError(

@@ -14,7 +14,7 @@ import numpy as np
 
 from natgrad import _registry as registry, gp
 from natgrad._container import shown
-from natgrad._printable import brief
+from natgrad._text import brief
 from natgrad.data._schema import Schema
 from natgrad.errors import (
     CorruptFileError,

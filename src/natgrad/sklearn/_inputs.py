@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.utils.validation import check_array, check_X_y, validate_data
 
 from natgrad._config import PERIODS
-from natgrad._printable import printable_errors
+from natgrad._text import printable_errors
 from natgrad.data._frames import as_table, is_numeric, require_frame, require_numbers
 from natgrad.data._schema import EncodedRows, Schema, infer, infer_numbers
 from natgrad.errors import InputError

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from natgrad._printable import printable
+from natgrad._text import listed, printable
 from natgrad.sklearn._columns import uncensored
 from natgrad.sklearn._inputs import names_of, schema_of
 from natgrad.sklearn._kernels import summands
@@ -37,7 +37,7 @@ def rows(estimator: Any) -> list[tuple[str, str]]:
     ]
     table += _columns(estimator)
     if hasattr(estimator, "classes_"):
-        table.append(("classes", _elided(map(str, estimator.classes_))))
+        table.append(("classes", listed(estimator.classes_, SHOWN)))
     table += [
         ("rows", f"{estimator.n_rows_seen_:,g}"),
         ("inducing inputs", f"{estimator.n_inducing_}"),
@@ -116,7 +116,7 @@ def _lengthscales(estimator: Any) -> list[tuple[str, str]]:
         shown.append(("", f"and {len(order) - SHOWN} longer"))
     if len(order) < len(names):
         constant = np.delete(names, varying)
-        shown.append(("constant inputs, without effect", _elided(constant)))
+        shown.append(("constant inputs, without effect", listed(constant, SHOWN)))
     return shown
 
 
@@ -172,9 +172,3 @@ def _short(value: float) -> str:
     """Three digits, and zeros rather than an exponent where these are few."""
     text = f"{value:.3g}"
     return f"{float(text):,.0f}" if 1000 <= abs(value) < 1e7 else text
-
-
-def _elided(names: Any) -> str:
-    names = list(names)
-    shown = ", ".join(names[:SHOWN])
-    return shown if len(names) <= SHOWN else f"{shown}, ... ({len(names)})"

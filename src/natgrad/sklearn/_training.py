@@ -17,8 +17,7 @@ import numpy as np
 
 from natgrad import gp
 from natgrad._registry import MANY
-from natgrad._runtime.compiler import SHORT_RUN
-from natgrad._runtime.programs import jit
+from natgrad._runtime.programs import SHORT_RUN, jit
 from natgrad.data._batch import Batch, Columns
 from natgrad.data._batches import Arrays, Sample, padded, some_rows
 from natgrad.data._prepare import Stream

@@ -11,8 +11,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from natgrad._runtime.compiler import LONG_RUN, SHORT_RUN
-from natgrad._runtime.programs import jit
+from natgrad._runtime.programs import LONG_RUN, SHORT_RUN, jit
 from natgrad.data._batches import Batches
 from natgrad.train._constants import Constants
 from natgrad.train._devices import Across, Devices

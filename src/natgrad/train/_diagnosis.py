@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from natgrad._text import listed
 from natgrad.train._rules import Loss
 
 
@@ -66,7 +67,7 @@ def _slopes(loss: Loss, params: Any, batch: Any) -> str:
         return ""
     if len(bad) == len(named):
         return "the gradient of every parameter is not finite"
-    return f"the gradient of {_listed(bad)} is not finite"
+    return f"the gradient of {listed(bad, NAMED)} is not finite"
 
 
 def _extremes(params: Any) -> str:
@@ -80,7 +81,7 @@ def _extremes(params: Any) -> str:
         )
     )
     bad = [_name(path) for path, leaf in named if wide(leaf)]
-    return f"{_listed(bad)} is very large" if bad else ""
+    return f"{listed(bad, NAMED)} is very large" if bad else ""
 
 
 def _rows(rows: np.ndarray, fault: str, places: np.ndarray | None) -> str:
@@ -88,14 +89,8 @@ def _rows(rows: np.ndarray, fault: str, places: np.ndarray | None) -> str:
         return ""
     where = "of the batch" if places is None else "of the table"
     numbers = rows if places is None else places[rows]
-    listed = _listed([str(number) for number in numbers])
-    return f"row{'s' * (len(rows) > 1)} {listed} {where} {fault}"
+    return f"row{'s' * (len(rows) > 1)} {listed(numbers, NAMED)} {where} {fault}"
 
 
 def _name(path: Any) -> str:
     return jax.tree_util.keystr(path).lstrip(".")
-
-
-def _listed(names: list[str]) -> str:
-    more = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from natgrad._atomic import replacing
-from natgrad._printable import printable
+from natgrad._text import printable
 from natgrad._warnings import warn
 from natgrad.errors import CheckpointWarning
 

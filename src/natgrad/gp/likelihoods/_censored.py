@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from natgrad._printable import brief
 from natgrad._quadrature import spread
+from natgrad._text import brief
 from natgrad.errors import InputError
 from natgrad.gp.likelihoods._base import (
     AbstractLikelihood,

@@ -43,9 +43,6 @@ class Gamma(AbstractShaped):
     1.05 0.42
     """
 
-    def __init__(self, shape: Any = 1.0, *, nodes: int = 20):
-        super().__init__(shape, nodes=nodes)
-
     def log_prob(self, f: Scalar, y: Target) -> Scalar:
         # Bounds f from below, so that y / exp(f) does not overflow.
         size = jnp.log(jnp.maximum(y.astype(f.dtype), 1))
@@ -133,9 +130,6 @@ class Weibull(AbstractShaped):
     >>> print(f"{mean:.2f} {variance:.2f}")
     0.93 0.35
     """
-
-    def __init__(self, shape: Any = 1.0, *, nodes: int = 20):
-        super().__init__(shape, nodes=nodes)
 
     def log_prob(self, f: Scalar, y: Target) -> Scalar:
         # Bounds f from below, so that (y / exp(f))^k does not overflow.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from natgrad._printable import brief, printable, printable_errors, printable_lines
+from natgrad._text import brief, printable, printable_errors, printable_lines
 
 
 def test_what_is_visible_stays_as_it_is():

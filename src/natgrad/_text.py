@@ -1,8 +1,9 @@
-"""Text from a file or a table, safe to print."""
+"""Words for messages: lists, numbers of things, and what is safe to print."""
 
 import contextlib
+import difflib
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from natgrad.errors import InputError, NatgradError
@@ -35,6 +36,34 @@ def brief(error: object, most: int = 400) -> str:
     """What an error says on one line, though it may quote all of a file."""
     text = printable(str(error))
     return text if len(text) <= most else f"{text[:most]} ..."
+
+
+def counted(count: int, noun: str) -> str:
+    """1 null, 2 nulls."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def listed(names: Iterable[Any], limit: int = 12) -> str:
+    """Names in a row, as many as can be read."""
+    names = list(map(str, names))
+    more = f" and {len(names) - limit:,} more" if names[limit:] else ""
+    return ", ".join(names[:limit]) + more
+
+
+def nearest(missing: Iterable[str], names: Iterable[Any]) -> list[str]:
+    """Names that are spelled much like those that are missing, in capitals or not."""
+    known = {str(name).casefold(): str(name) for name in names if str(name).strip()}
+    near: dict[str, None] = {}
+    for name in missing:
+        close = difflib.get_close_matches(str(name).casefold(), known)
+        near |= dict.fromkeys(known[each] for each in close)
+    return list(near)
+
+
+def choices(name: str, known: Iterable[str]) -> str:
+    """All names that are known, and the one that may be meant."""
+    near = nearest([name], known := list(known))
+    return ", ".join(known) + (f"; did you mean {near[0]!r}?" if near else "")
 
 
 @contextlib.contextmanager
