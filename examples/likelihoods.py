@@ -53,9 +53,10 @@ def fit(
     mean: means.AbstractMean | None = None,
     num: int = 15,
     steps: int = 200,
-    **columns: np.ndarray,
+    columns: dict[str, np.ndarray] | None = None,
 ) -> Predictor:
     """A sparse Gaussian process fitted to all the data, ready for prediction."""
+    columns = columns or {}
     likelihood.given(**columns).check(y)
     model = SparseGP(kernel, likelihood, inducing.k_means(x, num), mean=mean)
     batch = jax.tree.map(jnp.asarray, Batch(x, y, None, columns))
@@ -316,7 +317,7 @@ def censored(ax: Axes, rng: np.random.Generator) -> None:
     shown = np.where(is_off, limit, y)
     bounds = {"lower": shown, "upper": np.where(is_off, np.inf, shown)}
     noise, kernel = likelihoods.Gaussian(0.2), kernels.RBF(1.0, 2.0)
-    predictor = fit(x, shown, likelihoods.Censored(noise), kernel, **bounds)
+    predictor = fit(x, shown, likelihoods.Censored(noise), kernel, columns=bounds)
     plain = fit(x, shown, noise, kernel)
     at = grid(x)
     bands(ax, at, predictor.quantiles(at, LEVELS))
@@ -332,7 +333,7 @@ def binomial(ax: Axes, rng: np.random.Generator) -> None:
     trials = rng.integers(4, 60, len(x))
     y = rng.binomial(trials, expit(2 * curve(x)))
     likelihood = likelihoods.Binomial("logit")
-    predictor = fit(x, y, likelihood, kernels.RBF(), trials=trials)
+    predictor = fit(x, y, likelihood, kernels.RBF(), columns={"trials": trials})
     at, levels = grid(x), ndtri(LEVELS)
     mean, var = predictor.latent(at)
     bands(ax, at, expit(mean[:, None] + np.sqrt(var)[:, None] * levels))

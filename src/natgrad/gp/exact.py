@@ -170,9 +170,7 @@ def posterior(of: Hyperparameters, inducing: Any, batch: Batch) -> SparseGP:
 
 
 # Only `fit` calls this: jax refuses compiler options inside another program.
-compiled_posterior = filter_jit(
-    lambda *given: posterior(*given), compiler_options=SHORT_RUN
-)
+solve = filter_jit(lambda *given: posterior(*given), compiler_options=SHORT_RUN)
 """As `posterior`, compiled."""
 
 
@@ -222,7 +220,7 @@ def fit(
     0.1
     """
     fitted = learn(initial, batch, few_rows.misfit if has_prior else None, **options)
-    model = compiled_posterior(fitted.params, np.asarray(inducing), batch)
+    model = solve(fitted.params, np.asarray(inducing), batch)
     return Fitted(model, fitted.history)
 
 
@@ -238,19 +236,16 @@ def learn(
     short = {"steps": min(LAP, steps), "checkpoint": None, "resume": False}
     if options.get("resume"):
         short["log"] = None  # or they would erase that of the run
+    objective = lambda run: run.history[-1].objective
     best, lap = None, {**options, **short}
     for each in initial if len(initial) > 1 else ():
         found = keeping(best, lambda each=each: run(rule, each, batches, **lap))
         if found.history.reason == INTERRUPTED:
             return found
-        is_better = best is None or _objective(found) > _objective(best)
+        is_better = best is None or objective(found) > objective(best)
         best = found if is_better else best
     start = initial[0] if best is None else best.params
     return keeping(best, lambda: run(rule, start, batches, **options))
-
-
-def _objective(run: Fitted) -> float:
-    return run.history[-1].objective
 
 
 @functools.cache

@@ -127,7 +127,7 @@ class GaussianFit:
         rows = self.rows
         if self.held_out is None:
             z = exact.inducing_inputs(rows.x)
-            model = exact.compiled_posterior(learned.params, z, sample)
+            model = exact.solve(learned.params, z, sample)
             return Fitted(model, learned.history)
         first = rows.x[: 2 * MOST_INDUCING]  # some may be equal
         distinct = first[np.sort(np.unique(first, axis=0, return_index=True)[1])]

@@ -20,10 +20,6 @@ class AbstractShaped(AbstractQuadrature):
     has_exposure = True
     log_shape: Scalar
 
-    def __init__(self, shape: Any = 1.0, *, nodes: int = 20):
-        self.log_shape = as_logs("shape", shape)
-        self.nodes = nodes
-
     @property
     def shape(self) -> Scalar:
         """The larger, the less y varies about its mean."""
@@ -42,6 +38,10 @@ class Gamma(AbstractShaped):
     >>> print(f"{mean:.2f} {variance:.2f}")
     1.05 0.42
     """
+
+    def __init__(self, shape: Any = 1.0, *, nodes: int = 20):
+        self.log_shape = as_logs("shape", shape)
+        self.nodes = nodes
 
     def log_prob(self, f: Scalar, y: Target) -> Scalar:
         # Bounds f from below, so that y / exp(f) does not overflow.
@@ -130,6 +130,10 @@ class Weibull(AbstractShaped):
     >>> print(f"{mean:.2f} {variance:.2f}")
     0.93 0.35
     """
+
+    def __init__(self, shape: Any = 1.0, *, nodes: int = 20):
+        self.log_shape = as_logs("shape", shape)
+        self.nodes = nodes
 
     def log_prob(self, f: Scalar, y: Target) -> Scalar:
         # Bounds f from below, so that (y / exp(f))^k does not overflow.
