@@ -31,7 +31,6 @@ from jax import lax
 
 import natgrad
 from natgrad.data import Batch
-from natgrad.data._batch import split
 from natgrad.gp import SparseGP, kernels, likelihoods, means
 from natgrad.gp._sparse import projected_elbo
 from natgrad.gp.likelihoods._rows import with_columns
@@ -228,7 +227,7 @@ def reweighted(problem: Problem, sets: int, seed: int = 0, draws: int = 4000) ->
     def report(key: Any) -> tuple[Any, Any]:
         batch, new, _ = draw(problem, key)
         model, _ = fitted(problem, batch)
-        q, (y, columns) = model.posterior, split(batch.y)
+        q, y, columns = model.posterior, batch.y, batch.columns
         key_v, key_f, key_new = jax.random.split(key, 3)
         v = q.sample(key_v, (draws,))
         f = latents(model.project(batch.x), v, key_f)

@@ -55,14 +55,14 @@ KERNELS = variants([kernels.Matern52, kernels.RBF], [kernels.Matern52])
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_the_evidence_is_the_density_of_the_targets(kernel):
-    x, y, _ = table()
+    x, y, *_ = table()
     of = hyperparameters(kernel)
     found = exact.log_marginal_likelihood(of, Batch(x, y))
     np.testing.assert_allclose(found, brute_force(of, x, y), rtol=1e-8)
 
 
 def test_rows_count_by_their_weights_and_not_at_all_at_zero():
-    x, y, _ = table(20)
+    x, y, *_ = table(20)
     of = hyperparameters()
     often = np.repeat(np.arange(20), np.arange(20) % 3)
     weights = Batch(x, y, jnp.arange(20.0) % 3)
@@ -119,7 +119,7 @@ def test_q_is_where_one_natural_step_of_size_one_ends_and_has_the_evidence():
 
 @pytest.mark.parametrize("size", variants([2, 5, 9, 33, 94], [5]))
 def test_points_between_the_rows_change_nothing_and_make_few_sizes(size):
-    x, y, _ = table(size)
+    x, y, *_ = table(size)
     x = jnp.concatenate([x, x[:1]])  # a row that repeats is one inducing input
     batch, of = Batch(x, jnp.append(y, 0.3)), hyperparameters()
     inducing = exact.inducing_inputs(np.asarray(x))
@@ -138,7 +138,7 @@ def test_points_between_the_rows_change_nothing_and_make_few_sizes(size):
 
 
 def test_the_climb_ends_as_high_as_scikit_learns():
-    x, y, _ = table(150)
+    x, y, *_ = table(150)
     kernel = ConstantKernel() * Matern([1.0] * 3, nu=2.5) + WhiteKernel()
     theirs = GaussianProcessRegressor(kernel, random_state=0).fit(x, y)
     first = exact.Hyperparameters(
@@ -155,7 +155,7 @@ def test_the_climb_ends_as_high_as_scikit_learns():
 
 
 def test_of_several_starts_the_one_that_ends_highest_is_continued():
-    x, y, _ = table(80)
+    x, y, *_ = table(80)
     make = lambda scale, noise: exact.Hyperparameters(
         kernels.Matern52(np.full(3, scale)), likelihoods.Gaussian(noise), means.Zero()
     )
@@ -174,7 +174,7 @@ def test_of_several_starts_the_one_that_ends_highest_is_continued():
 
 
 def test_targets_without_noise_and_constant_ones_end_finite():
-    x, _, _ = table(40)
+    x = table(40).x
     for y in (jnp.zeros(40), x[:, 0]):
         first = exact.Hyperparameters(
             kernels.Matern52(np.ones(3), 1.0), likelihoods.Gaussian(), means.Zero()
@@ -186,7 +186,7 @@ def test_targets_without_noise_and_constant_ones_end_finite():
 
 
 def test_it_ends_when_the_time_is_over_or_it_is_interrupted(tmp_path):
-    x, y, _ = table(300)
+    x, y, *_ = table(300)
     batch, first = padded(x, y), hyperparameters()
     late = exact.fit([first], x, batch, minutes=1e-9, progress=False)
     assert late.history.reason == "the time is over"
@@ -202,7 +202,7 @@ def test_it_ends_when_the_time_is_over_or_it_is_interrupted(tmp_path):
 
 
 def test_it_resumes_as_every_run_does(tmp_path):
-    x, y, _ = table(40)
+    x, y, *_ = table(40)
     batch, first = padded(x, y), hyperparameters()
     options = {"progress": False, "checkpoint": tmp_path / "run"}
     few, more = exact.LAP + 1, exact.LAP + 4
