@@ -4,7 +4,7 @@ import contextlib
 import difflib
 import unicodedata
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, SupportsIndex
 
 from natgrad.errors import InputError, NatgradError
 
@@ -38,7 +38,7 @@ def brief(error: object, most: int = 400) -> str:
     return text if len(text) <= most else f"{text[:most]} ..."
 
 
-def counted(count: int, noun: str) -> str:
+def counted(count: SupportsIndex, noun: str) -> str:
     """1 null, 2 nulls."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
