@@ -48,9 +48,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     except OSError as error:
         why = error.strerror or str(error)
         kept = "; it is unchanged" if target.exists() else ""
-        raise CheckpointError(
-            error.errno, f"{path} could not be written: {why}{kept}"
-        ) from error
+        what = f"{path} could not be written: {why}{kept}"
+        raise CheckpointError(error.errno, what) from error
     sync_folder(target.parent)
 
 

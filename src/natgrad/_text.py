@@ -91,7 +91,7 @@ def naming(source: Any) -> Iterator[None]:
         if isinstance(error, NatgradError) or not (is_reading or is_arrow):
             raise
         if isinstance(error, UnicodeDecodeError):
-            raise InputError(f"{source} is not in UTF-8; save it so") from error
+            raise InputError(f"{source} is not UTF-8; save it as UTF-8") from error
         lines = (getattr(error, "strerror", None) or str(error)).splitlines()
         why = (lines or ["no reason given"])[0]
         raise InputError(f"{source} cannot be read: {why:.200}") from error

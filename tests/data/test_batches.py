@@ -32,6 +32,17 @@ def test_every_pass_holds_every_row_once(rows):
         assert not (passes[0] == passes[1]).all()
 
 
+def test_batches_without_columns_share_none():
+    Batch(X, Y).columns["trials"] = Y
+    assert Batch(X, Y).columns == {}
+
+
+def test_a_dictionary_is_no_column():
+    for data in ((X, {"y": Y, "trials": Y}), Batch(X, Y, {"trials": Y})):
+        with pytest.raises(InputError, match=r"trials .* Batch\(x, y, col"):
+            as_batches(data)
+
+
 def test_the_batch_of_a_step_depends_on_seed_and_step_alone():
     whole = Arrays(Batch(X, Y), 5, seed=3).take(0, 40)
     for start, number in [(0, 1), (4, 7), (39, 1), (13, 20)]:

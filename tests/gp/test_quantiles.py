@@ -7,16 +7,9 @@ from scipy import stats
 
 from natgrad import gp
 from natgrad.gp import kernels, likelihoods
-from natgrad.gp._quantiles import (
-    KNOWN as CLASSES,
-    NODES,
-    Latent,
-    Targets,
-    _fill_from_tables,
-    cdf,
-    quantiles,
-)
+from natgrad.gp._quantiles import NODES, _fill_from_tables, cdf, quantiles
 from natgrad.gp._sparse import SparseGP
+from natgrad.gp._target_kinds import KNOWN as CLASSES, Latent, Targets
 from tests.gp.likelihoods import LIKELIHOODS
 from tests.variants import variants
 

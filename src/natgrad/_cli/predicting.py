@@ -94,7 +94,7 @@ def predict_table(
             "give a folder only for many files, themselves a folder or a pattern"
         )
     if out != "-" and os.path.realpath(out) == os.path.realpath(data):
-        raise InputError(f"--out is {out}, which is DATA; write to another file")
+        raise InputError(f"--out {out} is the input file; write to another")
     opened = open_model(model)
     rows = read_rows(opened, data, is_target_wanted=False)
     wanted = kept(keep, rows.table.column_names, opened, levels)

@@ -9,7 +9,14 @@ from jaxtyping import Array, Float, Num
 Columns = dict[str, Any]
 
 
-class Batch(NamedTuple):
+class _Fields(NamedTuple):
+    x: Num[Array | np.ndarray, "B D"]
+    y: Array | np.ndarray
+    weight: Float[Array | np.ndarray, " B"] | None
+    columns: Columns
+
+
+class Batch(_Fields):
     """Inputs, targets and weights of rows; without weights each row counts once.
 
     `columns` come with the targets, such as {"exposure": years}: see
@@ -20,7 +27,5 @@ class Batch(NamedTuple):
     ((50, 1), True)
     """
 
-    x: Num[Array | np.ndarray, "B D"]
-    y: Array | np.ndarray
-    weight: Float[Array | np.ndarray, " B"] | None = None
-    columns: Columns = {}
+    def __new__(cls, x: Any, y: Any, weight: Any = None, columns: Any = None):
+        return super().__new__(cls, x, y, weight, {} if columns is None else columns)

@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import numpy as np
 
+from natgrad._text import listed
 from natgrad._warnings import warn
 from natgrad.data._batch import Batch
 from natgrad.data._frames import require_numbers
@@ -299,6 +300,11 @@ def as_array(column: Any) -> Any:
     """Columns of numbers, of NumPy, JAX, pandas, polars or Arrow, as an array."""
     if column is None:
         return None
+    if isinstance(column, dict):
+        raise InputError(
+            f"there is a dictionary of {listed(column)} where an array should be; give "
+            "natgrad.data.Batch(x, y, columns={...}) for columns with the targets"
+        )
     require_numbers(column)
     if hasattr(column, "column_names"):  # an Arrow table
         return np.stack([column[name].to_numpy() for name in column.column_names], -1)

@@ -187,7 +187,7 @@ def _comma_numbers(texts: list[str]) -> list[float] | None:
         raise InputError(
             f"has numbers such as {commas[0]}, whose comma may stand before decimals "
             f"or thousands; write {commas[0].replace(',', '')} or "
-            f"{commas[0].replace(',', '.')}, and separate the columns by commas"
+            f"{commas[0].replace(',', '.')}"
         )
     return found
 

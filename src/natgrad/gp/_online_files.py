@@ -18,7 +18,7 @@ from natgrad.gp._fit import check
 from natgrad.gp._online import Online
 
 
-SCHEMA, VERSION = "natgrad.gp.Online", 1
+SCHEMA, VERSION = "natgrad.gp.Online", 2
 NUMBERS = ("num_data", "lost", "count", "learned_at", "unsampled")
 OLD = ("linear", "precision", "inverse", "inducing", "mean")
 SETTINGS = ("num_inducing", "memory", "half_life", "seed")
@@ -90,6 +90,5 @@ def _rows(arrays: dict[str, np.ndarray]) -> Batch | None:
     if "rows.x" not in arrays:
         return None
     start = "rows.columns."
-    named = [name for name in arrays if name.startswith(start)]
-    columns = {name.removeprefix(start): arrays[name] for name in named}
-    return Batch(arrays["rows.x"], arrays["rows.y"], arrays["rows.weight"], columns)
+    named = {k.removeprefix(start): a for k, a in arrays.items() if k.startswith(start)}
+    return Batch(arrays["rows.x"], arrays["rows.y"], arrays["rows.weight"], named)

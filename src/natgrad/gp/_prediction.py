@@ -18,8 +18,9 @@ from natgrad.data._batches import as_array
 from natgrad.errors import FitError, InputError, NumericalWarning
 from natgrad.gp._fantasies import given
 from natgrad.gp._projection import factorized, jittered, least_jitter
-from natgrad.gp._quantiles import Targets, cdf, quantiles, targets_of
+from natgrad.gp._quantiles import cdf, quantiles
 from natgrad.gp._sparse import Latent, SparseGP
+from natgrad.gp._target_kinds import Targets, targets_of
 from natgrad.gp.likelihoods._rows import (
     by_row,
     check as check_targets,
@@ -106,13 +107,14 @@ class Predictor(eqx.Module):
         With several outputs it is that of each output alone, [N, P], and NaN where the
         target is NaN.
         """
+        y = as_array(y)
         check_targets(self.model.likelihood, y, columns or {})
         return self._rows(_log_density, x, columns, y)
 
     def cdf(self, x: Any, y: Any, columns: Columns | None = None) -> np.ndarray:
         """The probability that the target is at most y, at each row."""
+        _, _, y = self._columns(x, columns, y)
         if self.model.likelihood.outputs is not None:
-            _, _, y = self._columns(x, columns, y)
             return _by_output(
                 self,
                 x,
@@ -120,7 +122,6 @@ class Predictor(eqx.Module):
                 lambda others, places: others._rows(_cdf, x, {}, y[:, places]),
             )
         if targets := targets_of(self.model.likelihood):
-            _, _, y = self._columns(x, columns, y)
             return cdf(targets, *self._shifted(x, columns), y, columns)
         return self._rows(_cdf, x, columns, y)
 
@@ -174,7 +175,7 @@ class Predictor(eqx.Module):
         x, likelihood = self._inputs(x), self.model.likelihood
         columns = {name: as_array(each) for name, each in (columns or {}).items()}
         check_columns(likelihood, columns, len(x))
-        targets = (*map(np.asarray, others),)
+        targets = (*map(as_array, others),)
         expected = (len(x), *(() if (of := likelihood.outputs) is None else (of,)))
         for y in targets:
             if y.shape != expected:

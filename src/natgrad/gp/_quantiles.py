@@ -12,12 +12,7 @@ import numpy as np
 from scipy import special
 
 from natgrad._quadrature import gauss_hermite
-from natgrad.gp._target_kinds import (
-    KNOWN as KNOWN,
-    Latent as Latent,
-    Targets as Targets,
-    targets_of as targets_of,
-)
+from natgrad.gp._target_kinds import Latent, Targets
 from natgrad.gp.likelihoods._base import PREDICTIVE_NODES
 
 

@@ -40,7 +40,7 @@ from natgrad.linalg._triangular import (
     mirrored,
 )
 from natgrad.train._constants import NONE, Constants
-from natgrad.train._loop import Fitted, keeping, run
+from natgrad.train._loop import Fitted, run, with_fallback
 from natgrad.train._profile import Evaluated, lbfgs_rule
 from natgrad.train._rules import Rule
 from natgrad.train._signals import INTERRUPTED
@@ -239,13 +239,13 @@ def learn(
     objective = lambda run: run.history[-1].objective
     best, lap = None, {**options, **short}
     for each in initial if len(initial) > 1 else ():
-        found = keeping(best, lambda each=each: run(rule, each, batches, **lap))
+        found = with_fallback(best, lambda each=each: run(rule, each, batches, **lap))
         if found.history.reason == INTERRUPTED:
             return found
         is_better = best is None or objective(found) > objective(best)
         best = found if is_better else best
     start = initial[0] if best is None else best.params
-    return keeping(best, lambda: run(rule, start, batches, **options))
+    return with_fallback(best, lambda: run(rule, start, batches, **options))
 
 
 @functools.cache

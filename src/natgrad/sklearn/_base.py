@@ -34,7 +34,7 @@ from natgrad.sklearn._targets import (
     input_scales,
     is_constant,
     is_own,
-    merged,
+    merge_duplicates,
     weights,
 )
 from natgrad.train._history import History
@@ -143,7 +143,7 @@ class BaseGP(Fitted, BaseEstimator):
         if not others and not is_piece:
             X, y, weight = self._without_copies(X, y, weight)
         if len(y) <= FEW and not others and y.ndim == 1:
-            X, y, weight = merged(X, y, weight)
+            X, y, weight = merge_duplicates(X, y, weight)
         centre, deviation = centre_and_deviation(X, weight)
         candidates, rows, seed = self._scale(centre, deviation, X, y, weight, others)
         fitted = training.trained(self, rows, candidates, seed, is_piece, **options)

@@ -19,7 +19,7 @@ from natgrad.gp.likelihoods import Gaussian
 from natgrad.gp.means import Zero
 from natgrad.sklearn._kernels import initial_kernels, rough_part
 from natgrad.sklearn._targets import Targets
-from natgrad.train._loop import Fitted, keeping
+from natgrad.train._loop import Fitted, with_fallback
 from natgrad.train._signals import INTERRUPTED
 
 
@@ -120,7 +120,8 @@ class GaussianFit:
         both = of._replace(kernel=of.kernel + self.rough)
         options = {**self.options, "minutes": minutes and minutes * (1 - 1 / PART)}
         options["progress"] = is_shown and "smooth and rough part: "
-        return keeping(begun, lambda: exact.learn([both], sample, prior, **options))
+        further = lambda: exact.learn([both], sample, prior, **options)
+        return with_fallback(begun, further)
 
     def _with_posterior(self, learned: Fitted, sample: Batch) -> Fitted:
         """The model with the best q for what was learned."""

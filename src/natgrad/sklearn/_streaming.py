@@ -74,11 +74,8 @@ def shifted(known: gp.Online, shift: float) -> gp.Online:
 
 
 def _shifted_rows(rows: Batch, shift: float) -> Batch:
-    columns = {
-        name: column + shift if name in SHIFTED else column
-        for name, column in rows.columns.items()
-    }
-    return rows._replace(y=rows.y + shift, columns=columns)
+    bounds = {k: rows.columns[k] + shift for k in SHIFTED if k in rows.columns}
+    return rows._replace(y=rows.y + shift, columns=rows.columns | bounds)
 
 
 def _begun(estimator: Any, rows: Batch | None) -> gp.Online:

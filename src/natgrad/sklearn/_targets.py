@@ -226,7 +226,7 @@ def weights(x: np.ndarray, sample_weight: Any, column: Any) -> np.ndarray:
     return weight if column is None else weight * check(column)
 
 
-def merged(
+def merge_duplicates(
     x: np.ndarray, y: np.ndarray, weight: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows that repeat, once, with their weights added."""

@@ -34,7 +34,7 @@ from natgrad.sklearn._outputs import initial_kernel
 from natgrad.sklearn._targets import ROUNDED, Targets
 from natgrad.train._devices import place
 from natgrad.train._history import History
-from natgrad.train._loop import Fitted, keeping, run
+from natgrad.train._loop import Fitted, run, with_fallback
 from natgrad.train._progress import print_record
 from natgrad.train._signals import INTERRUPTED
 
@@ -97,7 +97,7 @@ def trained(
         minutes = minutes_left(estimator, began)
         return train(estimator, model, rows, seed, minutes=minutes, **options)
 
-    return keeping(runs[-1], continued)
+    return with_fallback(runs[-1], continued)
 
 
 def train_stream(estimator: Any, data: Stream, classes: Any, **options: Any) -> None:
@@ -268,7 +268,7 @@ def _race(
     for number, each in enumerate(left):
         shown = _shown(estimator, f"trying {_kind(each.params)}: ")
         options = {"steps": steps, "minutes": minutes, **shown}
-        left[number] = keeping(
+        left[number] = with_fallback(
             left[number - 1] if number else None,
             lambda each=each, options=options: run(rule, each.params, data, **options),
         )

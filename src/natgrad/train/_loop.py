@@ -124,16 +124,16 @@ def _profiled(loss: Loss, batches: Batches, name: str) -> tuple[Arrays, Rule]:
     return rows, profile_rule(loss, rows.num_data)
 
 
-class _Agreed(KeyboardInterrupt):
+class _AgreedInterrupt(KeyboardInterrupt):
     """Ctrl-C before the first step, which all processes know of."""
 
 
-def keeping(earlier: Fitted | None, train: Callable[[], Fitted]) -> Fitted:
+def with_fallback(earlier: Fitted | None, train: Callable[[], Fitted]) -> Fitted:
     """What `train` returns, or an earlier run if Ctrl-C comes before its first step."""
     try:
         return train()
     except KeyboardInterrupt as error:
-        is_known = place().processes == 1 or isinstance(error, _Agreed)
+        is_known = place().processes == 1 or isinstance(error, _AgreedInterrupt)
         if earlier is None or not len(earlier.history) or not is_known:
             raise
         earlier.history.reason = INTERRUPTED
@@ -240,7 +240,7 @@ class _Run:
                 for listener in self.listeners:
                     listener.hear(moment)
             if reason == INTERRUPTED and moment.step == 0:
-                raise _Agreed
+                raise _AgreedInterrupt
             return moment, reason
         except KeyboardInterrupt:
             if moment.step == 0 or not self.devices.is_one_process:
