@@ -39,7 +39,7 @@ def test_batches_without_columns_share_none():
 
 def test_a_dictionary_is_no_column():
     for data in ((X, {"y": Y, "trials": Y}), Batch(X, Y, {"trials": Y})):
-        with pytest.raises(InputError, match=r"trials .* Batch\(x, y, col"):
+        with pytest.raises(InputError, match=r"trials .*Batch\(x, y, col"):
             as_batches(data)
 
 
