@@ -13,14 +13,7 @@ import time
 from typing import Any
 
 import numpy as np
-from answers import (
-    CLASSES,
-    Answer,
-    Scaled,
-    num_classes,
-    of_distribution,
-    of_rounded,
-)
+from answers import CLASSES, Answer, Scaled, num_classes, of_distribution, of_rounded
 
 
 INDUCING, BATCH, EPOCHS, FEWEST_STEPS = 200, 256, 5, 2000

@@ -150,11 +150,7 @@ def score_classes(probabilities: np.ndarray, y: np.ndarray) -> dict[str, float]:
 # natgrad's own entry
 
 
-LIKELIHOODS = {
-    "real": "auto",
-    "robust": "student-t",
-    "count": "negative-binomial",
-}
+LIKELIHOODS = {"real": "auto", "robust": "student-t", "count": "negative-binomial"}
 
 
 def natgrad(

@@ -94,9 +94,7 @@ html_show_copyright = False
 copybutton_exclude = ".linenos, .gp, .go"
 
 # Tables that commands write, and that have no heading of their own.
-TITLES = {
-    "results/paper/claims": "The claims of the paper, one by one",
-}
+TITLES = {"results/paper/claims": "The claims of the paper, one by one"}
 
 
 def setup(app: Sphinx) -> None:

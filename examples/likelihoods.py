@@ -27,15 +27,7 @@ from scipy.special import expit, ndtr, ndtri
 import natgrad
 from natgrad import gp
 from natgrad.data import Batch
-from natgrad.gp import (
-    Predictor,
-    SparseGP,
-    elbo,
-    inducing,
-    kernels,
-    likelihoods,
-    means,
-)
+from natgrad.gp import Predictor, SparseGP, elbo, inducing, kernels, likelihoods, means
 
 
 jax.config.update("jax_enable_x64", True)

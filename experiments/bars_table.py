@@ -352,11 +352,7 @@ def _joint(groups: list[Runs]):
         ),
         *(
             line(
-                "guarded with the best Adam − the best Adam",
-                check,
-                0.0,
-                guarded,
-                adams,
+                "guarded with the best Adam − the best Adam", check, 0.0, guarded, adams
             )
             for check in CHECKS[:-1]
         ),

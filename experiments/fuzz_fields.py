@@ -33,7 +33,7 @@ from fuzz_cases import SEEDS, cases
 import natgrad.sklearn
 from natgrad import gp
 from natgrad.errors import CorruptFileError, FitError, IncompatibleFileError
-from natgrad.gp._files import read_metadata
+from natgrad.gp._files import FORMAT
 
 
 HERE = Path(__file__).parent
@@ -129,7 +129,7 @@ def check_estimator(estimator: Any, path: Path) -> None:
 def expected(path: Path, is_classifier: bool, labels: np.ndarray) -> Any:
     """What the numbers in a file say of its predictions, by another way."""
     with jax.enable_x64(True):
-        model, said = gp.load(path), read_metadata(path)["fitted"]
+        model, said = gp.load(path), FORMAT.read_metadata(path)["fitted"]
         shifted = np.longdouble(ROWS) - np.longdouble(said["x_mean_"])
         x = np.clip(shifted / np.longdouble(said["x_scale_"]), -1e100, 1e100)
         answers = answered(model, np.asarray(x, float), is_classifier)

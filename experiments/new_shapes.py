@@ -45,7 +45,7 @@ def main() -> None:
         f"`python experiments/new_shapes.py --fits {count}`: {count} fits of new "
         "shapes in one process, all of them finite. Memory maps: "
         f"{maps[0]:,} after the first fit, at most {max(maps):,}, and {maps[-1]:,} "
-        "after the last; Linux allows 65,530.",
+        "after the last; Linux allows 65,530."
     ]
     (RESULTS / "new_shapes.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 

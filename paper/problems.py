@@ -11,13 +11,7 @@ from natgrad import gp
 from natgrad.data import Batch
 from natgrad.gp import kernels, likelihoods
 from natgrad.gp.inducing import k_means
-from paper.tables import (
-    Split,
-    load,
-    split,
-    with_scaled_inputs,
-    with_scaled_targets,
-)
+from paper.tables import Split, load, split, with_scaled_inputs, with_scaled_targets
 
 
 INDUCING = 100

@@ -177,10 +177,7 @@ def test_the_path_of_distributions_is_the_same_in_all_coordinates():
         assert_close(path, paths[0], rtol=1e-6, atol=1e-9)
 
 
-STRESS = {
-    "outliers": ("Student-t", 0.05, 1),
-    "three_classes": ("robust-max", 1.0, 3),
-}
+STRESS = {"outliers": ("Student-t", 0.05, 1), "three_classes": ("robust-max", 1.0, 3)}
 
 
 @pytest.mark.parametrize("name", variants(STRESS, ["outliers"]))
@@ -476,9 +473,7 @@ PAIRS: dict[str, tuple[Any, Any]] = {
     ),
     "normal-inverse-Wishart": (
         normal_inverse_wishart.MeanPrecision(
-            jnp.zeros(2),
-            log(0.5),
-            wishart.RateDof(linalg.Sqrt(jnp.eye(2)), log(2.0)),
+            jnp.zeros(2), log(0.5), wishart.RateDof(linalg.Sqrt(jnp.eye(2)), log(2.0))
         ),
         normal_inverse_wishart.MeanPrecision(
             jnp.asarray([3.0, -2.0]),

@@ -229,10 +229,7 @@ def test_a_numpyro_guide_is_trained_by_a_transformation():
         q = numpyro.param("q", standard())
         numpyro.sample("u", dist.MultivariateNormal(q.mean, scale_tril=q.factor()))
 
-    with (
-        jax.numpy_dtype_promotion("standard"),
-        jax.numpy_rank_promotion("allow"),
-    ):
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         optimizer = numpyro.optim.optax_to_numpyro(
             natgrad.ngd(natgrad.log_linear(1e-3, 0.05, 50))
         )

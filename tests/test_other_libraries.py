@@ -17,11 +17,7 @@ from tests.variants import variants
 PAGE = Path(__file__).parents[1] / "docs" / "howto" / "other_libraries.md"
 START, *SECTIONS = re.split(r"^## ", PAGE.read_text("utf-8"), flags=re.M)
 SECTIONS = {section.split("\n", 1)[0]: section for section in SECTIONS}
-PACKAGES = {
-    "Plain dicts": "jax",
-    "Equinox": "equinox",
-    "Flax NNX": "flax",
-}
+PACKAGES = {"Plain dicts": "jax", "Equinox": "equinox", "Flax NNX": "flax"}
 
 
 def code(section: str) -> str:

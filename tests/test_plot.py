@@ -129,10 +129,9 @@ def test_inputs_with_the_shortest_lengthscales_come_first_and_by_name(width):
     lengths = np.geomspace(1, 1e3, width)[::-1]
     estimator = SimpleNamespace(
         model_=None,
-        n_features_in_=width,
         lengthscales_=lengths * 5,
         x_scale_=np.full(width, 5.0),
-        feature_names_in_=[f"{NASTY} {i}" for i in range(width)],
+        schema_=SimpleNamespace(features=[f"{NASTY} {i}" for i in range(width)]),
     )
     figure = Figure(figsize=(5, 4), layout="constrained")
     ax = plot.lengthscales(estimator, figure.subplots())
@@ -148,9 +147,9 @@ def test_inputs_with_the_shortest_lengthscales_come_first_and_by_name(width):
 def test_the_function_does_not_vary_along_a_constant_input():
     estimator = SimpleNamespace(
         model_=None,
-        n_features_in_=2,
         lengthscales_=np.asarray([np.inf, 3.0]),
         x_scale_=np.asarray([CONSTANT, 6.0]),
+        schema_=SimpleNamespace(features=["x0", "x1"]),
     )
     ax = plot.lengthscales(estimator, Figure().subplots())
     assert [bar.get_width() for bar in ax.patches] == [2.0, 0.0]

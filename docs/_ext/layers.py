@@ -45,13 +45,12 @@ def layers() -> list[list[str]]:
     """The modules of each layer, the lowest first."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     contract = project["tool"]["importlinter"]["contracts"][0]
-    found = [layer.split(" | ") for layer in reversed(contract["layers"])]
-    return [names for names in found if names != ["paper"]]
+    return [layer.split(" | ") for layer in reversed(contract["layers"])]
 
 
 def files(module: str) -> Iterator[Path]:
     """The file of a module, or those of a package."""
-    stem = SOURCE.joinpath(*module.split("."))
+    stem = SOURCE / "natgrad" / module
     yield from (
         sorted(stem.rglob("*.py")) if stem.is_dir() else [stem.with_suffix(".py")]
     )

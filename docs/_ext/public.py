@@ -3,8 +3,7 @@
     python docs/_ext/public.py > tests/public_names.txt
 
 A module's public names are those in its `__all__`, in that order: the reference has
-what most users need first. The names that a module imports as themselves (`x as x`) or
-defines are looked up there.
+what most users need first. They are looked up among what it imports and defines.
 """
 
 import ast
@@ -17,10 +16,7 @@ from typing import NamedTuple
 SOURCE = Path(__file__).parents[2] / "src"
 
 # Modules that you import yourself, because they load what few users need.
-APART = (
-    "natgrad.gp.exact",
-    "natgrad.ray",
-)
+APART = ("natgrad.gp.exact", "natgrad.ray")
 
 
 class Name(NamedTuple):

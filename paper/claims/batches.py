@@ -5,24 +5,8 @@ from typing import Any
 import numpy as np
 
 from paper import curves
-from paper.claims.base import (
-    NOT_TESTABLE,
-    Claim,
-    Found,
-    Tables,
-    each,
-    found,
-    spread,
-)
-from paper.claims.evaluations import (
-    CASES,
-    at,
-    at_time,
-    last,
-    late,
-    share,
-    starting,
-)
+from paper.claims.base import NOT_TESTABLE, Claim, Found, Tables, each, found, spread
+from paper.claims.evaluations import CASES, at, at_time, last, late, share, starting
 
 
 # Figure 3

@@ -6,37 +6,25 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from natgrad import (
-        data as data,
-        datasets as datasets,
-        distributed as distributed,
-        errors as errors,
-        families as families,
-        gp as gp,
-        linalg as linalg,
-        metrics as metrics,
-        numpyro as numpyro,
-        plot as plot,
-        positive as positive,
-        report as report,
-        sklearn as sklearn,
-        train as train,
+        data,
+        datasets,
+        distributed,
+        errors,
+        families,
+        gp,
+        linalg,
+        metrics,
+        numpyro,
+        plot,
+        positive,
+        report,
+        sklearn,
+        train,
     )
-    from natgrad._guarded import (
-        guarded_ngd as guarded_ngd,
-    )
-    from natgrad._natural import (
-        natural_gradient as natural_gradient,
-        scale_by_inverse_fisher as scale_by_inverse_fisher,
-        stay_inside as stay_inside,
-    )
-    from natgrad._optim import (
-        annealed as annealed,
-        log_linear as log_linear,
-        mirror_descent as mirror_descent,
-        ngd as ngd,
-        split as split,
-    )
-    from natgrad.train._loop import fit as fit
+    from natgrad._guarded import guarded_ngd
+    from natgrad._natural import natural_gradient, scale_by_inverse_fisher, stay_inside
+    from natgrad._optim import annealed, log_linear, mirror_descent, ngd, split
+    from natgrad.train._loop import fit
 
     __version__: str
 

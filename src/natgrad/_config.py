@@ -6,6 +6,7 @@ import os
 import tomllib
 import types
 import typing
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ class Run:
         for name in NUMBERS:
             value = getattr(self, name)
             if isinstance(value, str) and value != "auto":
-                raise InputError(f"{name} is {value!r}; it should be {_expected(name)}")
+                raise InputError(f"{name} is {value!r}; it should be {_KINDS[name]}")
         for name in (*NUMBERS, "minutes", "shards"):
             value = getattr(self, name)
             if isinstance(value, int | float) and not 0 < value < float("inf"):
@@ -115,8 +116,7 @@ def dumps(run: Run) -> str:
     for section, names in SECTIONS.items():
         lines += ["", f"[{section}]"]
         for name in names:
-            value = getattr(run, name)
-            if value is not None:
+            if (value := getattr(run, name)) is not None:
                 lines.append(f"{name} = {_toml(value)}")
     return "\n".join(lines) + "\n"
 
@@ -142,7 +142,8 @@ def loads(text: str, **given: Any) -> Run:
     hints = typing.get_type_hints(Run)
     for name, value in values.items():
         if not _is_of(value, hints[name]):
-            raise InputError(f"{name} is {value!r}; it should be {_expected(name)}")
+            kind = _KINDS.get(name, "a string")
+            raise InputError(f"{name} is {value!r}; it should be {kind}")
     return Run(**values)
 
 
@@ -158,7 +159,7 @@ def read(path: str | os.PathLike[str], **given: Any) -> Run:
     return dataclasses.replace(run, data=str(there))
 
 
-def _toml(value: Any) -> str:
+def _toml(value: object) -> str:
     """A string, a number or a list of strings as TOML has it."""
     if isinstance(value, tuple):
         items = [_toml(item) for item in value]
@@ -172,23 +173,19 @@ def _toml(value: Any) -> str:
     return repr(value)
 
 
-def _check_known(what: str, name: str, known: Any) -> None:
+def _check_known(what: str, name: str, known: Iterable[str]) -> None:
     if name not in known:
         raise InputError(f"there is no {what} {name!r}, but {choices(name, known)}")
 
 
-def _check_choice(name: str, value: str, known: Any) -> None:
+def _check_choice(name: str, value: str, known: Iterable[str]) -> None:
     if value not in known:
         raise InputError(
             f"{name} is {value!r}; it should be one of {choices(value, known)}"
         )
 
 
-def _expected(name: str) -> str:
-    return _KINDS.get(name, "a string")
-
-
-def _is_of(value: Any, hint: Any) -> bool:
+def _is_of(value: object, hint: object) -> bool:
     """Whether a value is of the type of a field; no truth value is a number."""
     if isinstance(hint, types.UnionType):
         return any(_is_of(value, part) for part in typing.get_args(hint))

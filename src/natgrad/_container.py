@@ -24,6 +24,7 @@ import numpy as np
 from safetensors.numpy import save as safetensors_bytes
 
 from natgrad._atomic import replacing
+from natgrad._text import shown
 from natgrad.errors import (
     CorruptFileError,
     IncompatibleFileError,
@@ -103,12 +104,6 @@ def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     end = _JSON_FROM + length
     document = _parsed(bytes(view[_JSON_FROM:end]), "its JSON")
     return document, _arrays(view[end:])
-
-
-def shown(value: object) -> str:
-    """What a file holds, short and on one line."""
-    text = ascii(value)
-    return text if len(text) <= 60 else f"{text[:56]} ..."
 
 
 def _parts(

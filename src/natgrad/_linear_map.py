@@ -106,7 +106,7 @@ class _Refusal(NamedTuple):
 
     reason: str
 
-    def __call__(self, kept: Arrays, slope: Any) -> Arrays:
+    def __call__(self, kept: Arrays, slope: object) -> Arrays:
         raise ValueError(self.reason)
 
 

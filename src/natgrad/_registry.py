@@ -1,8 +1,8 @@
 """The likelihoods and kernels that have a name: one table, which everything else reads.
 
 The estimators, the command and its help, run.toml, model files and the documentation
-take names, tasks and units from here. To add a likelihood, write its class and add one
-entry. Classes are given by name, so that the command prints help without importing JAX.
+take names and tasks from here. To add a likelihood, write its class and add one entry.
+Classes are given by name, so that the command prints help without importing JAX.
 """
 
 from typing import Any, NamedTuple
@@ -41,55 +41,53 @@ ESTIMATORS = {
 
 
 class Likelihood(NamedTuple):
-    """A likelihood with a name.
-
-    `kind` is its class in `natgrad.gp.likelihoods`; `support` is where its targets
-    live, which decides the task, and the units in `sklearn/_targets.py`; `auto` is the
-    kind of target that "auto" takes it for. `latents` is how many latent functions it
-    has; None is one for each class, whose number its class takes. Other classes take
-    `arguments`.
-    """
+    """A likelihood with a name; `kind` is its class in `natgrad.gp.likelihoods`."""
 
     name: str
     kind: str
-    support: str
-    link: str
-    auto: str
+    task: str
     help: str
-    latents: int | None = 1
-    arguments: tuple[Any, ...] = ()
-
-    @property
-    def task(self) -> str:
-        tasks = {"classes": "classification", "grades": "ordinal"}
-        return tasks.get(self.support, "regression")
 
 
-# fmt: off
 _TABLE = (
-    Likelihood("gaussian", "Gaussian", "real", "identity", "real", "numbers"),
-    Likelihood("student-t", "StudentT", "real", "identity", "real", "with outliers"),
-    Likelihood("heteroskedastic", "HeteroskedasticGaussian", "real", "identity", "real",
-               "with noise that depends on the inputs", 2),
-    Likelihood("gamma", "Gamma", "positive", "log", "", "positive numbers"),
-    Likelihood("weibull", "Weibull", "positive", "log", "", "times until an event"),
-    Likelihood("beta", "Beta", "unit", "logit", "", "shares", 1, (10.0,)),
-    Likelihood("poisson", "Poisson", "count", "log", "count", "counts"),
-    Likelihood("negative-binomial", "NegativeBinomial", "count", "log", "overdispersed",
-               "counts with a variance above their mean"),
-    Likelihood("zero-inflated-poisson", "ZeroInflatedPoisson", "count", "log", "",
-               "counts with more zeros"),
-    Likelihood("zero-inflated-negative-binomial", "ZeroInflatedNegativeBinomial",
-               "count", "log", "", "counts with more zeros and more variance"),
-    Likelihood("binomial", "Binomial", "successes", "probit", "",
-               "successes of some trials"),
-    Likelihood("bernoulli", "Bernoulli", "classes", "probit", "binary", "two classes"),
-    Likelihood("softmax", "Softmax", "classes", "softmax", "nominal", "classes", None),
-    Likelihood("robust-max", "RobustMax", "classes", "largest", "",
-               "classes with wrong labels", None),
-    Likelihood("ordinal", "Ordinal", "grades", "probit", "ordinal", "grades in order"),
+    Likelihood("gaussian", "Gaussian", "regression", "numbers"),
+    Likelihood("student-t", "StudentT", "regression", "with outliers"),
+    Likelihood(
+        "heteroskedastic",
+        "HeteroskedasticGaussian",
+        "regression",
+        "with noise that depends on the inputs",
+    ),
+    Likelihood("gamma", "Gamma", "regression", "positive numbers"),
+    Likelihood("weibull", "Weibull", "regression", "times until an event"),
+    Likelihood("beta", "Beta", "regression", "shares"),
+    Likelihood("poisson", "Poisson", "regression", "counts"),
+    Likelihood(
+        "negative-binomial",
+        "NegativeBinomial",
+        "regression",
+        "counts with a variance above their mean",
+    ),
+    Likelihood(
+        "zero-inflated-poisson",
+        "ZeroInflatedPoisson",
+        "regression",
+        "counts with more zeros",
+    ),
+    Likelihood(
+        "zero-inflated-negative-binomial",
+        "ZeroInflatedNegativeBinomial",
+        "regression",
+        "counts with more zeros and more variance",
+    ),
+    Likelihood("binomial", "Binomial", "regression", "successes of some trials"),
+    Likelihood("bernoulli", "Bernoulli", "classification", "two classes"),
+    Likelihood("softmax", "Softmax", "classification", "classes"),
+    Likelihood(
+        "robust-max", "RobustMax", "classification", "classes with wrong labels"
+    ),
+    Likelihood("ordinal", "Ordinal", "ordinal", "grades in order"),
 )
-# fmt: on
 LIKELIHOODS = {entry.name: entry for entry in _TABLE}
 KERNELS = {
     "matern12": "Matern12",
@@ -107,6 +105,17 @@ def names(*tasks: str) -> tuple[str, ...]:
 
 CLASSES = names("classification", "ordinal")
 """The likelihoods whose targets are classes."""
+
+
+GUESSES = {
+    "real": ("gaussian", "student-t", "heteroskedastic"),
+    "count": ("poisson",),
+    "overdispersed": ("negative-binomial",),
+    "binary": ("bernoulli",),
+    "nominal": ("softmax",),
+    "ordinal": ("ordinal",),
+}
+"""The likelihoods that "auto" takes a kind of target for, the first without a doubt."""
 
 
 def kind_of(values: list[Any], mean: float, variance: float) -> str:
@@ -130,8 +139,7 @@ def kind_of(values: list[Any], mean: float, variance: float) -> str:
 
 def guesses(kind: str, rows: int) -> tuple[str, ...]:
     """What "auto" chooses for a kind of target: one name, or several to compare."""
-    found = tuple(each.name for each in _TABLE if each.auto == kind)
-    return found if rows >= MANY else found[:1]
+    return GUESSES[kind] if rows >= MANY else GUESSES[kind][:1]
 
 
 def name_of(kind: str) -> str:

@@ -38,6 +38,11 @@ def brief(error: object, most: int = 400) -> str:
     return text if len(text) <= most else f"{text[:most]} ..."
 
 
+def shown(value: object) -> str:
+    """What a file holds, short and on one line."""
+    return brief(ascii(value), 56)
+
+
 def counted(count: SupportsIndex, noun: str) -> str:
     """1 null, 2 nulls."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
@@ -79,7 +84,7 @@ def printable_errors() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def naming(source: Any) -> Iterator[None]:
+def naming(source: object) -> Iterator[None]:
     """Puts the name of a file, or of a part of it, before what is wrong with it."""
     try:
         yield

@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from natgrad.errors import InputError, NatgradError, PeerError, Terminated
 
@@ -20,6 +20,7 @@ __all__ = ["initialize"]
 LOST, STUCK, TERMINATED = 17, 18, 143
 """Exit codes: another process was lost, this one was stuck, SIGTERM ended the run."""
 
+T = TypeVar("T")
 LIMITS = {"STARTING": 300.0, "HEARTBEAT": 30.0, "PATIENCE": 300.0}
 """Seconds until all processes must have connected, until a silent one counts as lost,
 and until one that takes no step counts as stuck.
@@ -39,11 +40,11 @@ class Place(NamedTuple):
         """Whether this process prints and writes for all."""
         return self.process == 0
 
-    def first(self, value: Any) -> Any:
+    def first(self, value: T) -> T:
         """The value of the first process, of which JSON can hold both."""
         return self.gather(value)[0]
 
-    def gather(self, value: Any) -> list[Any]:
+    def gather(self, value: T) -> list[T]:
         """The values of all processes, in their order."""
         if self.processes == 1:
             return [value]

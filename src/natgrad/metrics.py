@@ -5,7 +5,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from natgrad.data._schema import EncodedRows
+from natgrad.data._table import is_frame
 from natgrad.errors import InputError
+from natgrad.gp.likelihoods import Support
 
 
 __all__ = ["evaluate"]
@@ -17,7 +19,7 @@ COVERAGES = (50, 90, 95)
 BINS = 10
 
 
-def evaluate(estimator: Any, X: Any, y: Any) -> dict[str, float]:
+def evaluate(estimator: Any, X: object, y: object) -> dict[str, float]:
     """Scores predictions on given data; returns a dictionary of metrics.
 
     Every estimator has `log_density`, the mean over rows in nats and your units, and
@@ -39,7 +41,7 @@ def evaluate(estimator: Any, X: Any, y: Any) -> dict[str, float]:
     return density | _of_numbers(estimator, X, target)
 
 
-def _of_numbers(estimator: Any, X: Any, y: np.ndarray) -> dict[str, float]:
+def _of_numbers(estimator: Any, X: object, y: np.ndarray) -> dict[str, float]:
     error = y - estimator.predict(X)
     square, spread = np.mean(error**2), np.mean((y - y.mean()) ** 2)
     found = {
@@ -58,7 +60,7 @@ def _of_numbers(estimator: Any, X: Any, y: np.ndarray) -> dict[str, float]:
 
 
 def _of_classes(
-    estimator: Any, X: Any, y: np.ndarray, log_density: float
+    estimator: Any, X: object, y: np.ndarray, log_density: float
 ) -> dict[str, float]:
     shares = np.asarray(estimator.predict_proba(X))
     classes = estimator.classes_
@@ -112,21 +114,20 @@ def unwrapped(estimator: Any, X: Any) -> tuple[Any, Any]:
             f"the estimator is a {type(estimator).__name__} without a model; it should "
             "be one of natgrad.sklearn that has been fitted, or a pipeline with one"
         )
-    is_table = X is None or hasattr(X, "columns") or isinstance(X, EncodedRows)
+    is_table = X is None or is_frame(X) or isinstance(X, EncodedRows)
     return estimator, X if is_table else np.asarray(X)
 
 
-def is_classifier(estimator: Any) -> bool:
+def is_classifier(estimator: object) -> bool:
     return hasattr(estimator, "classes_")
 
 
-def support_of(estimator: Any) -> str:
-    """The support of the targets: "real", "positive", "unit" or "count"."""
-    likelihood = getattr(estimator, "likelihood_", estimator.model_.likelihood)
-    return getattr(likelihood, "support", "real")
+def support_of(estimator: Any) -> Support:
+    """Where the targets live."""
+    return getattr(estimator, "likelihood_", estimator.model_.likelihood).support
 
 
-def as_targets(X: Any, y: Any) -> np.ndarray:
+def as_targets(X: Any, y: object) -> np.ndarray:
     """Targets as an array, one for each row."""
     target = np.asarray(y)
     target = target[:, 0] if target.ndim == 2 and target.shape[1] == 1 else target
@@ -168,7 +169,7 @@ class PIT(NamedTuple):
         return float(np.mean(np.where(step > 0, held, low <= high)))
 
 
-def pit(estimator: Any, X: Any, y: np.ndarray) -> PIT:
+def pit(estimator: Any, X: object, y: np.ndarray) -> PIT:
     """The probability integral transform of each target.
 
     Classes are taken in their order; if they have none, any order will do.
@@ -181,6 +182,6 @@ def pit(estimator: Any, X: Any, y: np.ndarray) -> PIT:
         high = (np.cumsum(shares, 1) * hits).sum(1)
         return PIT((high - (shares * hits).sum(1)).clip(0, 1), high.clip(0, 1))
     high = estimator.cdf(X, y)
-    if support_of(estimator) != "count":
+    if not support_of(estimator).is_whole:
         return PIT(high, high)
     return PIT((high - np.exp(estimator.log_density(X, y))).clip(0, 1), high)

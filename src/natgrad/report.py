@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from natgrad._text import counted
+from natgrad.data._table import is_frame, select
 from natgrad.metrics import COVERAGES, as_targets, evaluate, unwrapped
 from natgrad.plot._applicable import applicable
-from natgrad.plot._canvas import STYLE, some, taken
+from natgrad.plot._canvas import STYLE, some
 from natgrad.sklearn import _summary as summary
 
 
@@ -115,7 +116,9 @@ figcaption {{ color: #555; font-size: .9rem; margin-top: .35rem; }}
 """
 
 
-def write(estimator: Any, X: Any, y: Any, path: Any, title: str | None = None) -> Path:
+def write(
+    estimator: object, X: object, y: object, path: str | Path, title: str | None = None
+) -> Path:
     """Writes metrics, pictures, configuration and versions to one HTML file.
 
     The metrics are those of the given data: pass rows the fit has not seen. Returns the
@@ -198,8 +201,8 @@ def _pictures(estimator: Any, X: Any, y: Any) -> str:
     target = as_targets(X, y)
     rows = some(len(target), PICTURED)
     if len(rows) < len(target):
-        X = taken(X, rows)
-        y = y.iloc[rows] if hasattr(y, "iloc") else target[rows]
+        X = select(X, rows, axis=0)
+        y = select(y, rows, axis=0) if is_frame(y) else target[rows]
     figures = []
     for name, draw in applicable(estimator, X, y).items():
         caption = html.escape(CAPTIONS[name])

@@ -84,8 +84,8 @@ def test_a_model_of_a_dataset_is_a_model(said, folder):
 
 def test_the_schema_goes_with_the_model(said, folder):
     shutil.copy(folder / "prices" / "model.natgrad", folder / "alone.natgrad")
-    from natgrad.gp._files import read_metadata
+    from natgrad.gp._files import FORMAT
 
-    schema = read_metadata(folder / "alone.natgrad")["fitted"]["schema_"]
-    kinds = {column["name"]: column["kind"] for column in schema["columns"]}
+    schema = FORMAT.read_metadata(folder / "alone.natgrad")["fitted"]["schema_"]
+    kinds = {column["name"]: column["class"] for column in schema["columns"]}
     assert kinds == {"size": "number", "town": "category", "sold": "category"}

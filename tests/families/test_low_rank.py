@@ -16,13 +16,7 @@ from jax.flatten_util import ravel_pytree
 
 import natgrad
 from natgrad.errors import InputError
-from natgrad.families import (
-    AbstractDistribution,
-    diagonal,
-    gamma,
-    gaussian,
-    low_rank,
-)
+from natgrad.families import AbstractDistribution, diagonal, gamma, gaussian, low_rank
 from natgrad.linalg import Full
 from natgrad.positive import Log, Plain, Softplus
 from tests.points import assert_close, covariance, flat, vector
@@ -52,9 +46,7 @@ STORAGES = {
         Q.mean, Softplus(jnp.log(jnp.expm1(jnp.exp(Q.diagonal.log)))), Q.factors
     ),
     "turned": low_rank.MeanPrecision(
-        Q.mean,
-        Q.diagonal,
-        Q.factors @ jnp.asarray([[0.6, -0.8], [0.8, 0.6]]),
+        Q.mean, Q.diagonal, Q.factors @ jnp.asarray([[0.6, -0.8], [0.8, 0.6]])
     ),
 }
 

@@ -11,6 +11,7 @@ import scipy.stats
 
 from natgrad._quadrature import gauss_hermite
 from natgrad.gp import likelihoods
+from natgrad.gp.likelihoods import Support
 from natgrad.gp.likelihoods._base import expectation
 from tests.points import EXTENSIONS
 from tests.variants import variants
@@ -122,6 +123,27 @@ LIKELIHOODS = {
         0.05,
         is_smooth=False,
     ),
+    "LogNormal": Case(EXTENSIONS["LogNormal"](0.5), POSITIVE, is_log_concave=True),
+}
+TARGETS = {
+    Support.REAL: REAL,
+    Support.POSITIVE: POSITIVE,
+    Support.UNIT: UNIT,
+    Support.COUNT: COUNTS,
+}
+KINDS = {
+    name: kind
+    for name, kind in vars(likelihoods).items()
+    if isinstance(kind, type)
+    and issubclass(kind, likelihoods.AbstractLikelihood)
+    and not name.startswith("Abstract")
+    and kind is not likelihoods.LinearCoregionalization
+}
+# A likelihood needs a line above only if it has several forms, or is not as exact.
+LIKELIHOODS |= {
+    name: Case(kind.initial(3), TARGETS.get(kind.support, [0, 1, 1]), tail=1e-4)
+    for name, kind in KINDS.items()
+    if not any(type(case.likelihood) is kind for case in LIKELIHOODS.values())
 }
 OURS = [name for name in LIKELIHOODS if not name.startswith("From")]
 # Those that differ from another kind by little, and take long.
@@ -261,14 +283,14 @@ def num_classes(likelihood) -> int | None:
 def grid(likelihood):
     """Points and weights of a sum, or an integral, over all targets."""
     classes = num_classes(likelihood)
-    support = getattr(likelihood, "support", "real")
-    if classes is not None or support == "count":
+    support = likelihood.support
+    if classes is not None or support.is_whole:
         return np.arange(classes or 500), np.ones(classes or 500)
     t = np.linspace(-40, 40, 601)
     at, slope = {
         "real": (np.sinh(t / 4), np.cosh(t / 4) / 4),
         "positive": (np.exp(t), np.exp(t)),
         "unit": (scipy.special.expit(t), scipy.stats.logistic.pdf(t)),
-    }[support]
-    inside = (at < 1) if support == "unit" else np.full(t.shape, True)
+    }[support.value]
+    inside = (at < 1) if support.value == "unit" else np.full(t.shape, True)
     return at[inside], (slope * (t[1] - t[0]))[inside]

@@ -17,14 +17,7 @@ from natgrad.gp.likelihoods import (
     RobustMax,
     Softmax,
 )
-from tests.gp.likelihoods import (
-    LIKELIHOODS,
-    OURS,
-    cases,
-    num_classes,
-    optional,
-    rows,
-)
+from tests.gp.likelihoods import LIKELIHOODS, OURS, cases, num_classes, optional, rows
 
 
 def has_cdf(name: str) -> bool:
@@ -34,7 +27,7 @@ def has_cdf(name: str) -> bool:
 
 
 def is_discrete(name: str) -> bool:
-    return getattr(LIKELIHOODS[name].likelihood, "support", "real") == "count"
+    return LIKELIHOODS[name].likelihood.support.is_whole
 
 
 DISCRETE = [name for name in OURS if has_cdf(name) and is_discrete(name)]

@@ -213,7 +213,7 @@ def test_quantiles_invert_the_distribution_and_are_those_of_samples(name):
     assert ((draws < quantiles).mean(-1) <= levels + error).all()
     if getattr(at, "levels", None) is None:
         return
-    if LIKELIHOODS[name][0].support == "count":
+    if LIKELIHOODS[name][0].support.is_whole:
         assert (at.levels >= levels).all()
         assert ((at.levels_before < levels) | (at.quantiles == 0)).all()
     else:

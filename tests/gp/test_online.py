@@ -1,5 +1,7 @@
 """Models that keep learning: what they know of rows that are gone."""
 
+import copy
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,12 @@ import pytest
 
 from natgrad import _container as container, gp
 from natgrad.data import Batch
-from natgrad.errors import CorruptFileError, InputError, InputWarning
+from natgrad.errors import (
+    CorruptFileError,
+    IncompatibleFileError,
+    InputError,
+    InputWarning,
+)
 from natgrad.gp import _online_files as online_files, likelihoods
 from natgrad.gp._carried import (
     kept_rows,
@@ -324,20 +331,37 @@ def test_a_state_returns_from_its_file_and_damage_is_noticed(tmp_path, sorted_ro
     for one, other in zip(jax.tree.leaves(online), jax.tree.leaves(again), strict=True):
         np.testing.assert_array_equal(one, other)
     document, arrays = container.read(path)
+    state = document["online"]
+
+    def with_array(name, array):
+        """Another array, with the JSON made to agree."""
+        other = copy.deepcopy(document)
+        node = other
+        for key in name.split("."):
+            node = node[key]
+        node |= {"dtype": array.dtype.name, "shape": list(array.shape)}
+        return other, {**arrays, name: array}
+
+    mean, linear = "online.old.mean", "online.old.sites.linear"
     wrong = [
-        (document, {**arrays, "old.mean": arrays["old.mean"][:-1]}),
-        (document, {**arrays, "old.linear": np.nan * arrays["old.linear"]}),
-        (document, {**arrays, "keys": arrays["keys"][:-1]}),
-        (document, {**arrays, "rows.x": arrays["rows.x"][:, :0]}),
-        ({**document, "lost": -1.0}, arrays),
-        ({**document, "count": "many"}, arrays),
-        ({name: document[name] for name in document if name != "seed"}, arrays),
-        (document, {name: arrays[name] for name in arrays if name != "model"}),
+        (document, {**arrays, mean: arrays[mean][:-1]}),
+        with_array(mean, arrays[mean][:-1]),
+        with_array(linear, np.nan * arrays[linear]),
+        with_array("online.keys", arrays["online.keys"][:-1]),
+        with_array("online.rows.x", arrays["online.rows.x"][:, :0]),
+        with_array("online.rows.y", np.nan * arrays["online.rows.y"]),
+        ({**document, "online": state | {"lost": -1.0}}, arrays),
+        ({**document, "online": state | {"count": "many"}}, arrays),
+        ({**document, "online": {k: state[k] for k in state if k != "seed"}}, arrays),
+        (document, {k: arrays[k] for k in arrays if k != "online.model.inducing"}),
     ]
     for changed in wrong:
         container.write(path, *changed)
         with pytest.raises(CorruptFileError, match="delete it to begin anew"):
             online_files.load(path)
+    gp.save(online.model, path)
+    with pytest.raises(IncompatibleFileError, match="not a state of natgrad update"):
+        online_files.load(path)
 
 
 def test_nothing_adds_nothing():

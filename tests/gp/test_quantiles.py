@@ -7,9 +7,8 @@ from scipy import stats
 
 from natgrad import gp
 from natgrad.gp import kernels, likelihoods
-from natgrad.gp._quantiles import NODES, _fill_from_tables, cdf, quantiles
+from natgrad.gp._quantiles import NODES, _fill_from_tables, cdf, quantiles, rows_of
 from natgrad.gp._sparse import SparseGP
-from natgrad.gp._target_kinds import KNOWN as CLASSES, Latent, Targets
 from tests.gp.likelihoods import LIKELIHOODS
 from tests.variants import variants
 
@@ -35,12 +34,12 @@ KNOWN = {
     "Binomial(9, logit)": LIKELIHOODS["Binomial(9, logit)"].likelihood,
 }
 OFTEN = ("Beta", "NegativeBinomial", "Binomial(9)")
-TABLED = [name for name, known in KNOWN.items() if CLASSES[type(known)].is_tabled]
+TABLED = [
+    name
+    for name, known in KNOWN.items()
+    if known.support.value != "real" and not name.startswith("Binomial(")
+]
 LEVELS = np.asarray([1e-4, 0.05, 0.5, 0.9, 0.999])
-
-
-def targets_of(likelihood) -> Targets:
-    return CLASSES[type(likelihood)](likelihood)
 
 
 def rows(likelihood, num: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -57,43 +56,43 @@ def test_distribution_functions_are_those_of_the_likelihood(name):
     likelihood = KNOWN[name]
     mean, var = rows(likelihood, 60)
     y = np.random.default_rng(1).normal(scale=3, size=60)
-    if likelihood.latents is None and likelihood.support == "count":
+    if likelihood.support.is_whole:
         y = np.floor(3 * y)
-    ours = cdf(targets_of(likelihood), mean, var, y)
+    ours = cdf(rows_of(likelihood, mean, var), y)
     theirs = jax.vmap(likelihood.predictive_cdf)(mean, var, y)
     np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", variants(KNOWN, OFTEN))
 def test_the_quantile_of_a_level_is_the_first_target_that_reaches_it(name):
-    targets = targets_of(KNOWN[name])
-    mean, var = rows(targets.likelihood, 200)
-    found = quantiles(targets, mean, var, LEVELS)
+    targets = rows_of(KNOWN[name], *rows(KNOWN[name], 200))
+    found = quantiles(targets, LEVELS)
     assert (np.diff(found, axis=1) >= -1e-15 * np.abs(found[:, 1:])).all()
     for y, level in zip(found.T, LEVELS, strict=True):
         # To the last places of a target, which near 0 and 1 are far apart in logits.
         places = 1e-9 * np.abs(y) + 1e-300
-        below, above = (y - 1, y) if targets.is_count else (y - places, y + places)
-        assert (cdf(targets, mean, var, above) >= level * (1 - 1e-8)).all()
-        assert (cdf(targets, mean, var, below) <= level * (1 + 1e-8)).all()
+        is_whole = targets.likelihood.support.is_whole
+        below, above = (y - 1, y) if is_whole else (y - places, y + places)
+        assert (cdf(targets, above) >= level * (1 - 1e-8)).all()
+        assert (cdf(targets, below) <= level * (1 + 1e-8)).all()
 
 
 @pytest.mark.parametrize("name", variants(TABLED, TABLED[:2]))
 def test_rows_from_tables_are_as_those_that_are_searched_for(name):
-    targets, random = targets_of(KNOWN[name]), np.random.default_rng(0)
+    likelihood, random = KNOWN[name], np.random.default_rng(0)
     num = 3 * NODES[0] * NODES[1]
     mean = random.uniform(0, 2, num)
     var = 4.0 ** random.uniform(-4, -2, num)
     t = np.full((num, len(LEVELS)), np.nan)
-    _fill_from_tables(targets, Latent(mean, var), LEVELS, t)
+    _fill_from_tables(rows_of(likelihood, mean, var), LEVELS, t)
     is_filled = np.isfinite(t)
     assert (is_filled.all(0) | ~is_filled.any(0)).all()
     # Not all, as near the ends of a support its logarithm or logit is too steep.
     assert is_filled[0, 2] or name == "Beta(probit)"
     few = np.arange(0, num, 9)
-    together = quantiles(targets, mean, var, LEVELS)[few]
-    alone = quantiles(targets, mean[few], var[few], LEVELS)
-    if targets.is_count:
+    together = quantiles(rows_of(likelihood, mean, var), LEVELS)[few]
+    alone = quantiles(rows_of(likelihood, mean[few], var[few]), LEVELS)
+    if likelihood.support.is_whole:
         np.testing.assert_array_equal(together, alone)
     else:
         np.testing.assert_allclose(together, alone, rtol=1e-5)
@@ -112,7 +111,7 @@ def test_a_row_of_known_f_has_the_quantiles_of_textbooks():
         "NegativeBinomial": stats.nbinom(2.5, 1 / (1 + 0.4 * np.exp(0.7))),
     }
     for name, distribution in textbook.items():
-        found = quantiles(targets_of(KNOWN[name]), mean, var, LEVELS)[0]
+        found = quantiles(rows_of(KNOWN[name], mean, var), LEVELS)[0]
         np.testing.assert_allclose(found, distribution.ppf(LEVELS), rtol=1e-8)
 
 
@@ -121,16 +120,15 @@ def test_a_predictor_uses_them(name):
     x = np.linspace(-2, 2, 4)[:, None]
     predictor = gp.predictor(SparseGP(kernels.RBF(), KNOWN[name], jax.numpy.asarray(x)))
     found = predictor.quantiles(x, LEVELS)
-    targets = targets_of(KNOWN[name])
     np.testing.assert_array_equal(
-        found, quantiles(targets, *predictor.latent(x), LEVELS)
+        found, quantiles(rows_of(KNOWN[name], *predictor.latent(x)), LEVELS)
     )
     assert (predictor.cdf(x, found[:, 2]) >= 0.5 - 1e-6).all()
 
 
 def test_quantiles_rise_with_their_level_if_the_noise_is_far_below_the_spread_of_f():
-    targets = CLASSES[likelihoods.Gamma](likelihoods.Gamma(1e12))
     mean, var = np.asarray([0.0, 0.0]), np.asarray([1.0, 4.0])
-    found = quantiles(targets, mean, var, np.asarray([0.05, 0.5, 0.95]))
+    targets = rows_of(likelihoods.Gamma(1e12), mean, var)
+    found = quantiles(targets, np.asarray([0.05, 0.5, 0.95]))
     expected = stats.norm.ppf([0.05, 0.5, 0.95]) * np.sqrt(var)[:, None]
     np.testing.assert_allclose(np.log(found), expected, atol=0.1)

@@ -9,13 +9,7 @@ import pytest
 
 import natgrad
 from natgrad.data import Batch
-from natgrad.gp import (
-    SparseGP,
-    alternating,
-    elbo,
-    kernels,
-    likelihoods,
-)
+from natgrad.gp import SparseGP, alternating, elbo, kernels, likelihoods
 
 
 ROWS, SIZE = 30, 8

@@ -15,7 +15,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 
 import natgrad.sklearn
 from natgrad.errors import CorruptFileError, FitError, IncompatibleFileError
-from natgrad.gp._files import read_metadata, save_with_metadata
+from natgrad.gp._files import FORMAT
 from natgrad.sklearn import GPClassifier, GPOrdinal, GPRegressor
 from natgrad.sklearn._targets import is_constant
 from tests.variants import variants
@@ -86,7 +86,7 @@ def test_regressors_know_their_targets(likelihood, tmp_path):
 
 def saved(model, folder):
     model.save(folder / "model", {"note": "mine"})
-    assert read_metadata(folder / "model")["user"] == {"note": "mine"}
+    assert FORMAT.read_metadata(folder / "model")["user"] == {"note": "mine"}
     return natgrad.sklearn.load(folder / "model")
 
 
@@ -252,6 +252,6 @@ def test_other_files_are_refused(fitted, tmp_path):
         natgrad.sklearn.load(tmp_path / "model")
     with jax.enable_x64(True):
         wrong = {"estimator": "GPRegressor", "params": {}, "fitted": {}, "user": {}}
-        save_with_metadata(fitted.model_, tmp_path / "model", wrong)
+        FORMAT.write(tmp_path / "model", fitted.model_, wrong)
     with pytest.raises(CorruptFileError, match="invalid estimator"):
         natgrad.sklearn.load(tmp_path / "model")

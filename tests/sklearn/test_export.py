@@ -12,6 +12,7 @@ import pytest
 from sklearn.utils.validation import validate_data
 
 from natgrad._registry import names
+from natgrad.data._schema import infer_numbers
 from natgrad.errors import InputError
 from natgrad.gp import SparseGP, kernels, likelihoods
 from natgrad.sklearn import GPClassifier, GPOrdinal, GPRegressor
@@ -25,8 +26,7 @@ NAMES = ["year of sale", 'size in "m²"\n"""; raise SystemExit # \\']
 RNG = np.random.default_rng(3)
 # Far from scaled: in its own units nothing but a scaling shows what it is.
 X = pd.DataFrame(
-    RNG.normal(size=(ROWS, 2)) * [12.0, 1e-3] + [2000.0, 0.05],
-    columns=pd.Index(NAMES),
+    RNG.normal(size=(ROWS, 2)) * [12.0, 1e-3] + [2000.0, 0.05], columns=pd.Index(NAMES)
 )
 
 
@@ -73,6 +73,7 @@ def made(name):
     targets = estimator._candidates(estimator._numbers(y), weight, {})[0]
     estimator.x_mean_, estimator.x_scale_ = centre_and_deviation(table, weight)
     estimator.y_mean_, estimator.y_scale_ = targets.centre, targets.scale
+    estimator.schema_ = infer_numbers(table, [*X.columns])
     inducing = estimator._scaled(table[:4])
     kernel = kernels.Matern52([0.9, 1.1])
     model = SparseGP(kernel, targets.likelihood, inducing, mean=targets.mean)

@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -16,7 +18,7 @@ from sklearn.model_selection import cross_val_score
 from natgrad import metrics, plot, report
 from natgrad.data._schema import Schema
 from natgrad.errors import InputError, InputWarning
-from natgrad.gp._files import read_metadata
+from natgrad.gp._files import FORMAT
 from natgrad.sklearn import GPClassifier, GPRegressor, load
 
 
@@ -104,6 +106,38 @@ def test_frames_of_all_libraries_are_one_table(model, library):
     np.testing.assert_array_equal(model.predict(frame), other.predict(FRAME))
 
 
+WITHOUT_ARROW = """
+import sys
+
+
+class WithoutArrow:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name.partition(".")[0] == "pyarrow":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+sys.meta_path.insert(0, WithoutArrow)
+import numpy as np
+import pandas
+import polars
+from natgrad.sklearn import GPRegressor
+
+days = np.datetime64("2024-01-01") + np.arange(20)
+columns = {"town": ["Ely", "Rye"] * 10, "day": days, "size": np.arange(20.0)}
+for frame in (pandas.DataFrame(columns), polars.DataFrame(columns)):
+    model = GPRegressor("gaussian", n_inducing=4, max_iter=2, verbose=0)
+    print(model.fit(frame, np.arange(20.0)).schema_.features)
+"""
+
+
+def test_frames_of_pandas_and_polars_need_no_arrow():
+    command = [sys.executable, "-W", "ignore", "-c", WITHOUT_ARROW]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    features = str(["town=Ely", "town=Rye", "day days", "size"])
+    assert found.stdout.splitlines() == [features] * 2
+
+
 def test_columns_in_another_order_are_refused_as_by_scikit_learn(model):
     with pytest.raises(ValueError, match="same order"):
         model.predict(FRAME[FRAME.columns[::-1]])
@@ -122,7 +156,7 @@ def test_the_encoding_is_kept_by_files_pickles_and_clones(model, tmp_path):
         assert str(other) == str(model)
     again = clone(model).fit(FRAME, Y)
     np.testing.assert_array_equal(again.predict(FRAME), expected)
-    saved = read_metadata(tmp_path / "model")["fitted"]["schema_"]
+    saved = FORMAT.read_metadata(tmp_path / "model")["fitted"]["schema_"]
     assert Schema.from_dict(json.loads(json.dumps(saved))) == model.schema_
 
 
@@ -323,11 +357,11 @@ def test_numbers_with_gaps_are_exported_as_rows_with_nan(tmp_path):
     [
         {"columns": []},
         {"nulls": "zero"},
-        {"columns": [{"kind": "number", "name": 3}]},
-        {"columns": [{"kind": "number", "name": "a", "mean": "1"}]},
-        {"columns": [{"kind": "text", "name": "a"}]},
-        {"columns": [{"kind": "category", "name": "a", "values": ["b", "b"]}]},
-        {"columns": [{"kind": "date", "name": "a", "first": 0.0, "periods": ["era"]}]},
+        {"columns": [{"class": "number", "name": 3}]},
+        {"columns": [{"class": "number", "name": "a", "mean": "1"}]},
+        {"columns": [{"class": "text", "name": "a"}]},
+        {"columns": [{"class": "category", "name": "a", "values": ["b", "b"]}]},
+        {"columns": [{"class": "date", "name": "a", "first": 0.0, "periods": ["era"]}]},
     ],
 )
 def test_a_schema_that_is_not_one_is_refused(change, model):

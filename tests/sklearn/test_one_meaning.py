@@ -1,17 +1,28 @@
 """A likelihood means the same by name, as an object, in a file and in the command."""
 
+import functools
+
 import jax
 import numpy as np
 import pandas as pd
 import pytest
 
+from natgrad import report
 from natgrad._cli.training import train
 from natgrad._config import Run
+from natgrad._registry import names
 from natgrad.data._prepare import prepare
 from natgrad.gp import likelihoods
-from natgrad.sklearn import GPClassifier, GPOrdinal, GPRegressor, load
+from natgrad.gp.likelihoods import Support
+from natgrad.sklearn import (
+    GPClassifier,
+    GPOrdinal,
+    GPRegressor,
+    _targets as targets,
+    load,
+)
 from natgrad.sklearn._prepared import make_estimator
-from natgrad.sklearn._targets import ordinal
+from tests.points import EXTENSIONS
 from tests.variants import variants
 
 
@@ -25,25 +36,30 @@ F = np.sin(2 * X.a.to_numpy()) + 0.5 * X.b.to_numpy() + 0.2 * RNG.standard_norma
 LARGE = 5000 + 1000 * F  # in units far from those of a standardized target
 COUNTS, GRADES = np.floor(10 * np.exp(F)), np.digitize(F, [-0.5, 0.5])
 
-EDGES = ordinal(GRADES, np.ones(ROWS), 3).likelihood
+EDGES = targets.ordinal(GRADES, np.ones(ROWS), 3).likelihood
 CASES = {
     "gaussian": (GPRegressor, LARGE, lambda: likelihoods.Gaussian(LARGE.var())),
     "student-t": (GPRegressor, LARGE, lambda: likelihoods.StudentT(LARGE.std())),
     "heteroskedastic": (GPRegressor, LARGE, likelihoods.HeteroskedasticGaussian),
     "gamma": (GPRegressor, 1000 * np.exp(F), likelihoods.Gamma),
     "beta": (GPRegressor, 1 / (1 + np.exp(-F)), lambda: likelihoods.Beta(10.0)),
-    "poisson": (GPRegressor, COUNTS, likelihoods.Poisson),
-    "negative-binomial": (GPRegressor, COUNTS, likelihoods.NegativeBinomial),
-    "bernoulli": (
-        GPClassifier,
-        np.where(F > 0, "yes", "no"),
-        likelihoods.Bernoulli,
-    ),
+    "bernoulli": (GPClassifier, np.where(F > 0, "yes", "no"), likelihoods.Bernoulli),
     "softmax": (GPClassifier, GRADES, lambda: likelihoods.Softmax(3)),
     "robust-max": (GPClassifier, GRADES, lambda: likelihoods.RobustMax(3)),
     "ordinal": (GPOrdinal, GRADES + 3, lambda: EDGES),
 }
 """The estimator, the targets, and the object of the name, in their units."""
+
+TARGETS = {
+    Support.REAL: F,
+    Support.POSITIVE: 1000 * np.exp(F),
+    Support.UNIT: 1 / (1 + np.exp(-F)),
+    Support.COUNT: COUNTS,
+    Support.SUCCESSES: 1.0 * (F > 0),
+}
+for name in names("regression"):
+    start = functools.partial(targets.make, name)
+    CASES.setdefault(name, (GPRegressor, TARGETS[start().support], start))
 
 
 def written(path, x, y):
@@ -79,6 +95,31 @@ def test_a_likelihood_means_the_same_however_it_is_given(name, tmp_path):
         np.testing.assert_allclose(predictions(model), expected, rtol=1e-9)
         assert (model.y_mean_, model.y_scale_) == (named.y_mean_, named.y_scale_)
         np.testing.assert_allclose(model.elbo_, named.elbo_, rtol=1e-9)
+    # All that is shown of it finds what it asks for.
+    learned = named.model_.likelihood.summary(float(named.y_scale_))
+    assert all(label in str(named) for label, _ in learned)
+    assert report.write(named, X, y, tmp_path / "page.html").exists()
+    if kind is GPRegressor:
+        low, high = named.predict(X, quantiles=[0.1, 0.9]).T
+        assert (low <= high).all()
+
+
+def test_a_class_of_the_user_that_says_what_its_target_is_has_any_unit(tmp_path):
+    kind = EXTENSIONS["LogNormal"]
+    y = np.exp(F)
+    one, other = (
+        GPRegressor(kind(), verbose=False, **SHORT).fit(X, factor * y)
+        for factor in (1.0, 1024.0)
+    )
+    levels = [0.1, 0.5, 0.9]
+    for options in ({}, {"quantiles": levels}):
+        expected = 1024 * one.predict(X, **options)
+        np.testing.assert_allclose(other.predict(X, **options), expected, rtol=1e-9)
+    assert "noise (of the log)" in str(one)
+    other.save(tmp_path / "model")
+    loaded = load(tmp_path / "model", custom={"LogNormal": kind})
+    np.testing.assert_array_equal(loaded.predict(X), other.predict(X))
+    assert report.write(loaded, X, 1024 * y, tmp_path / "page.html").exists()
 
 
 def test_the_parameters_of_an_object_are_in_the_units_of_the_target(tmp_path):

@@ -343,11 +343,11 @@ def test_a_callback_may_keep_what_it_gets_and_no_batch_is_drawn_in_vain():
 def test_a_disk_that_is_full_for_a_moment_costs_nothing(tmp_path, monkeypatch):
     write, failures = checkpoint.FolderCheckpoints._write, []
 
-    def failing_once(self, document, data):
+    def failing_once(self, step, document, arrays):
         if not failures:
-            failures.append(document["step"])
+            failures.append(step)
             raise OSError("no space left on device")
-        write(self, document, data)
+        write(self, step, document, arrays)
 
     monkeypatch.setattr(checkpoint.FolderCheckpoints, "_write", failing_once)
     with warnings.catch_warnings():

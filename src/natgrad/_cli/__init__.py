@@ -20,7 +20,6 @@ from natgrad._cli.options import (
     json_option,
     progress_option,
     require,
-    with_debug,
 )
 from natgrad._config import NULLS, NUMBERS
 from natgrad._registry import COLUMNS, KERNELS, LIKELIHOODS
@@ -105,7 +104,6 @@ def cli() -> None:
 )
 @progress_option
 @json_option
-@with_debug
 def train(
     table: str | None,
     data: str | None,
@@ -174,7 +172,6 @@ def train(
 @click.argument("folder", type=FOLDER)
 @progress_option
 @json_option
-@with_debug
 def resume(folder: Path, progress: bool, is_json: bool) -> int:
     """Continue an interrupted training run.
 
@@ -207,7 +204,6 @@ def resume(folder: Path, progress: bool, is_json: bool) -> int:
     "--keep", default="", metavar="A,B,...|all", help="Columns of DATA to copy."
 )
 @json_option
-@with_debug
 def predict(
     model: str, data: str, out: str, quantiles: str, keep: str, is_json: bool
 ) -> None:
@@ -221,14 +217,13 @@ def predict(
     """
     try:
         levels = [float(level) for level in quantiles.split(",") if level.strip()]
-        is_good = all(0 < level < 1 for level in levels)
+        if not all(0 < level < 1 for level in levels):
+            raise ValueError
     except ValueError:
-        levels, is_good = [], False
-    if not is_good:
         raise click.UsageError(
             f"--quantiles is {quantiles!r}; it should be numbers between 0 and 1, as "
             "0.05,0.95"
-        )
+        ) from None
 
     require(data, out)
 
@@ -251,7 +246,6 @@ def predict(
 )
 @click.option("--force", is_flag=True, help="Replace the model in the folder.")
 @json_option
-@with_debug
 def update(
     model: str, data: str, out: Path, rows: int, force: bool, is_json: bool
 ) -> None:
@@ -271,7 +265,6 @@ def update(
 @click.argument("model", type=DATA)
 @click.argument("data", type=DATA)
 @json_option
-@with_debug
 def evaluate(model: str, data: str, is_json: bool) -> None:
     """Score predictions against the targets of a table.
 
@@ -288,7 +281,6 @@ def evaluate(model: str, data: str, is_json: bool) -> None:
 @click.argument("model", type=DATA)
 @click.argument("data", type=DATA)
 @click.option("--out", type=DATA, required=True, help="A folder or a .png file.")
-@with_debug
 def plot(model: str, data: str, out: str) -> None:
     """Plot the training run and the predictions for a table."""
     require(data, extras=("sklearn", "plot"))
@@ -302,7 +294,6 @@ def plot(model: str, data: str, out: str) -> None:
 @click.argument("model", type=DATA)
 @click.argument("data", type=DATA)
 @click.option("--out", type=DATA, required=True, help="An .html file.")
-@with_debug
 def report(model: str, data: str, out: str) -> None:
     """Write an HTML report: metrics, plots and settings."""
     require(data, extras=("sklearn", "plot"))
@@ -315,7 +306,6 @@ def report(model: str, data: str, out: str) -> None:
 @cli.command()
 @click.argument("model", type=DATA)
 @json_option
-@with_debug
 def info(model: str, is_json: bool) -> None:
     """Print a summary of a model."""
     require()
@@ -329,7 +319,6 @@ def info(model: str, is_json: bool) -> None:
 @click.argument("name", required=False)
 @click.option("--fetch", is_flag=True, help="Download it if it is missing.")
 @json_option
-@with_debug
 def datasets(name: str | None, fetch: bool, is_json: bool) -> None:
     """List, locate or download known data sets.
 
@@ -359,7 +348,6 @@ def datasets(name: str | None, fetch: bool, is_json: bool) -> None:
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Random seed.")
 @click.option("--force", is_flag=True, help="Replace the table in the folder.")
 @json_option
-@with_debug
 def shuffle(
     data: str, out: Path, rows_per_group: int, seed: int, force: bool, is_json: bool
 ) -> None:
@@ -379,12 +367,11 @@ def shuffle(
 
 @cli.command()
 @json_option
-@with_debug
 def doctor(is_json: bool) -> int:
     """Print installed versions and run a short self-test."""
     from natgrad._cli import environment
 
-    found = environment.examine(Path.cwd())
+    found = environment.examine()
     common.print_result(found, is_json, environment.as_text(found))
     return 0 if found["self_test"]["passed"] else 1
 

@@ -84,7 +84,7 @@ def show_warnings_in_lines(is_debug: bool) -> None:
     if is_debug:
         return
 
-    def show(message: Any, category: type[Warning], *_: Any) -> None:
+    def show(message: object, category: type[Warning], *_: object) -> None:
         if issubclass(category, UserWarning):
             say(f"warning: {_one_line(str(message))}")
 

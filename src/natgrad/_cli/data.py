@@ -39,18 +39,9 @@ def fetch(name: str) -> None:
 def described(name: str) -> dict[str, Any]:
     """What is known of a data set, and whether it is there."""
     known, file = files.describe(name), files.path(name)
-    return {
-        "name": name,
-        "rows": known.rows,
-        "inputs": known.inputs,
-        "target": known.target,
-        "likelihood": known.likelihood,
-        "note": known.note,
-        "sha256": known.sha256,
-        "source": known.source,
-        "path": str(file),
-        "is_there": file.is_file(),
-    }
+    shape = ("name", "rows", "inputs", "target", "likelihood")
+    found = {key: getattr(known, key) for key in (*shape, "note", "sha256", "source")}
+    return found | {"path": str(file), "is_there": file.is_file()}
 
 
 def _one(found: dict[str, Any]) -> str:
@@ -71,11 +62,6 @@ def shuffle(
 ) -> None:
     """Writes a table in random order, and prints its size."""
     written = shuffle_files(data, out, rows_per_group, seed, force)
-    size = ", ".join(
-        [
-            counted(written.rows, "row"),
-            counted(written.groups, "row group"),
-            counted(written.files, "file"),
-        ]
-    )
+    counts = (written.rows, written.groups, written.files)
+    size = ", ".join(map(counted, counts, ("row", "row group", "file")))
     print_result({"out": str(out), **written._asdict()}, is_json, f"{size} in {out}")

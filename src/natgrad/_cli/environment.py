@@ -6,7 +6,6 @@ import shutil
 import sys
 import time
 from importlib import metadata, util
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -31,9 +30,10 @@ VARIABLES = (
 TOLERANCE = 1e-10
 
 
-def examine(folder: Path) -> dict[str, Any]:
+def examine() -> dict[str, Any]:
     """All that a bug report should have."""
-    free = shutil.disk_usage(folder).free
+    cores = os.cpu_count()
+    has_affinity = hasattr(os, "sched_getaffinity")  # not on macOS and Windows
     return {
         "packages": {name: metadata.version(name) for name in PACKAGES},
         "python": platform.python_version(),
@@ -41,13 +41,13 @@ def examine(folder: Path) -> dict[str, Any]:
         "extras": {extra: _version(*found) for extra, found in EXTRAS.items()},
         "devices": [str(device) for device in jax.devices()],
         "backend": jax.default_backend(),
-        "cores": os.cpu_count(),
-        "cores_allowed": _allowed_cores(),
+        "cores": cores,
+        "cores_allowed": len(os.sched_getaffinity(0)) if has_affinity else cores or 1,
         "variables": {
             name: os.environ[name] for name in VARIABLES if name in os.environ
         },
         "float64_by_default": bool(jax.config.read("jax_enable_x64")),
-        "disk_free_bytes": free,
+        "disk_free_bytes": shutil.disk_usage(".").free,
         "data_folder": str(files.folder()),
         "self_test": self_test(),
     }
@@ -135,10 +135,3 @@ def _version(package: str, module: str) -> str | None:
         return "of unknown version"
     except ModuleNotFoundError:  # of the package that the module is in
         return None
-
-
-def _allowed_cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # as on macOS and Windows
-        return os.cpu_count() or 1

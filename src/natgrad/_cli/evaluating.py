@@ -13,7 +13,6 @@ from natgrad.data import _tables as tables
 from natgrad.errors import InputError
 
 
-DOTS_PER_INCH = 150
 FORMATS = (".png", ".svg", ".pdf")
 
 
@@ -23,9 +22,8 @@ def evaluate(model: str, data: str, is_json: bool) -> None:
 
     opened = open_model(model)
     rows = read_rows(opened, data, is_target_wanted=True)
-    found = metrics.evaluate(opened.estimator, rows.x, rows.y)
     values = {"rows": int(rows.is_complete.sum()), "likelihood": opened.likelihood}
-    values |= finite(found)
+    values |= finite(metrics.evaluate(opened.estimator, rows.x, rows.y))
     shown = {name.replace("_", " "): _shown(value) for name, value in values.items()}
     print_result(values, is_json, table(shown))
 
@@ -99,7 +97,7 @@ def _wrapped(words: Iterable[str], width: int = 66) -> str:
     return "\n           ".join(lines).replace("\xa0", " ")
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return f"{value:,}" if type(value) is int else str(value)
@@ -159,5 +157,5 @@ def _save(figure: Any, path: Path) -> None:
         # No date, so that the same picture is the same file.
         kept = {"png": {"Software": None}, "svg": {"Date": None}}
         also = kept.get(form, {"CreationDate": None})
-        figure.savefig(draft, format=form, dpi=DOTS_PER_INCH, metadata=also)
+        figure.savefig(draft, format=form, dpi=150, metadata=also)
     pyplot.close(figure)

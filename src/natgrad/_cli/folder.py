@@ -80,16 +80,11 @@ def current(out: Path) -> Path:
 def working(out: Path) -> Path:
     """Where the run of a folder is: in the replacement, if that was interrupted."""
     place = out / REPLACEMENT
-    is_begun = (place / RUN).is_file() and (place / CHECKPOINT).is_dir()
-    return place if is_begun else out
+    return place if state(place) == BEGUN else out
 
 
 def state(place: Path) -> str:
-    """What a folder has of a run, as the first process sees it."""
-    return distributed.place().first(_state(place))
-
-
-def _state(place: Path) -> str:
+    """What a folder has of a run."""
     if not (place / RUN).is_file():
         return NOTHING
     if (place / CHECKPOINT).is_dir():
@@ -106,15 +101,14 @@ def is_taken(out: Path) -> bool:
     """Whether a folder has what a new run would overwrite: a model or a checkpoint."""
     checkpoint = out / CHECKPOINT
     has_steps = checkpoint.is_dir() and bool(steps_in(checkpoint))
-    has_run = checkpoint.is_dir() and (out / RUN).is_file()
-    return (out / MODEL).exists() or has_steps or has_run
+    return has_steps or state(out) == BEGUN or (out / MODEL).exists()
 
 
 def check_free(out: Path) -> None:
     """Raises if a new run would overwrite something."""
     if distributed.place().process:
         return
-    if working(out) != out or ((out / CHECKPOINT).is_dir() and (out / RUN).is_file()):
+    if state(working(out)) == BEGUN:
         raise InputError(
             f"{out} has a run that was interrupted: natgrad resume {out} continues it, "
             "--force trains and then replaces it"
@@ -167,7 +161,7 @@ def begin(prepared: Prepared, out: Path) -> None:
         return
     place, text = working(out), config.dumps(prepared.run)
     with contextlib.suppress(InputError):
-        if _state(place) == BEGUN and config.dumps(config.read(place / RUN)) == text:
+        if state(place) == BEGUN and config.dumps(config.read(place / RUN)) == text:
             say_from_where(place)
             return
     place = out / REPLACEMENT if is_taken(out) else out
@@ -219,11 +213,9 @@ def explained(place: Path, out: Path, is_kept: bool) -> Iterator[None]:
     """
     try:
         yield
-    except Terminated:
-        say(f"terminated; continue with: natgrad resume {out}")
-        raise
-    except KeyboardInterrupt:
-        say(f"interrupted; continue with: natgrad resume {out}")
+    except (Terminated, KeyboardInterrupt) as error:
+        what = "terminated" if isinstance(error, Terminated) else "interrupted"
+        say(f"{what}; continue with: natgrad resume {out}")
         raise
     except Exception as error:
         checkpoint = place / CHECKPOINT

@@ -8,20 +8,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from natgrad._cli.folder import MODEL, is_resumable
-from natgrad._container import shown
 from natgrad._registry import CLASSES
-from natgrad._text import naming
+from natgrad._text import naming, shown
 from natgrad.data import _tables as tables
 from natgrad.data._prepare import as_labels
 from natgrad.data._schema import EncodedRows, Schema
+from natgrad.data._table import Table, target_columns
 from natgrad.datasets import _files as files
 from natgrad.errors import CorruptFileError, InputError
-from natgrad.gp._files import read_metadata
-from natgrad.sklearn._columns import taken
+from natgrad.gp._files import FORMAT
 
 
 BLOCK = 2**12
 """How many rows are predicted together: few enough to be kept near a processor."""
+
+
+SAVED = {"target": str, "likelihood": str, "rows": int}
+"""What `train` saves with an estimator."""
 
 
 class Opened(NamedTuple):
@@ -55,7 +58,7 @@ class Column:
 class Rows(NamedTuple):
     """A table as a model sees it; `is_complete` are the rows that `x` and `y` hold."""
 
-    table: Any
+    table: Table
     x: EncodedRows
     y: Column | None
     is_complete: np.ndarray
@@ -82,43 +85,27 @@ def open_model(path: str | os.PathLike[str]) -> Opened:
     from natgrad import sklearn
 
     file = model_file(path)
-    saved = read_metadata(file).get("user") or {}
+    saved = FORMAT.read_metadata(file).get("user") or {}
     estimator = sklearn.load(file)
     try:
-        opened = Opened(
-            estimator,
-            estimator.schema_,
-            saved["target"],
-            saved["likelihood"],
-            saved["rows"],
-            file,
-        )
+        values = {name: saved[name] for name in SAVED}
+        opened = Opened(estimator, estimator.schema_, path=file, **values)
     except (KeyError, AttributeError) as error:
         raise InputError(
             f"{file} does not name its target and columns ({error}); it was not "
             "made by natgrad train: use it from Python"
         ) from error
-    _check_opened(opened)
-    return opened
-
-
-def _check_opened(model: Opened) -> None:
-    """Raises unless what `train` saved with an estimator is about that estimator."""
-    kinds = {"target": str, "likelihood": str, "rows": int}
-    for name, kind in kinds.items():
-        if not isinstance(value := getattr(model, name), kind):
+    for name, kind in SAVED.items():
+        if not isinstance(value := values[name], kind):
             raise CorruptFileError(
-                f"{model.path}: its {name} is {shown(value)}; it should be a "
-                f"{kind.__name__}"
+                f"{file}: its {name} is {shown(value)}; it should be a {kind.__name__}"
             )
-    inputs, is_classifier = len(model.schema.features), model.is_classifier
-    width = len(model.estimator.x_mean_)
-    if inputs != width or is_classifier != hasattr(model.estimator, "classes_"):
+    if opened.is_classifier != hasattr(estimator, "classes_"):
         raise CorruptFileError(
-            f"{model.path}: its table has {inputs} inputs and likelihood "
-            f"{shown(model.likelihood)}, and it has a {type(model.estimator).__name__} "
-            f"of {width} inputs"
+            f"{file}: its likelihood is {shown(opened.likelihood)}, and it has a "
+            f"{type(estimator).__name__}"
         )
+    return opened
 
 
 def located(data: str) -> str:
@@ -138,11 +125,6 @@ def digest(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def absolute(data: str) -> str:
-    """A path that means the same from any folder."""
-    return data if "://" in data else str(Path(data).absolute())
-
-
 def read_rows(model: Opened, data: str, is_target_wanted: bool) -> Rows:
     """A file of data as a model sees it, without the rows it cannot take."""
     path = located(data)
@@ -154,7 +136,7 @@ def read_rows(model: Opened, data: str, is_target_wanted: bool) -> Rows:
     return rows
 
 
-def as_rows(model: Opened, table: Any, is_target_wanted: bool) -> Rows:
+def as_rows(model: Opened, table: Table, is_target_wanted: bool) -> Rows:
     """A table as a model sees it, without the rows it cannot take."""
     target = model.target if is_target_wanted else None
     x, is_complete, y = model.schema.encode(table, target)
@@ -163,26 +145,18 @@ def as_rows(model: Opened, table: Any, is_target_wanted: bool) -> Rows:
         if model.is_classifier:
             y = as_labels(y)
             _check_classes(y, model)
-    others = target_columns(model, table, is_target_wanted)
+    others = target_columns(table, model.estimator.columns or {}, is_target_wanted)
     column = Column(model.target, y) if is_target_wanted else None
     return Rows(table, EncodedRows(x, others)[is_complete], column, is_complete)
 
 
-def target_columns(
-    model: Opened, table: Any, is_target_known: bool
-) -> dict[str, np.ndarray]:
-    """The columns of a table that come with the target."""
-    return taken(table, model.estimator.columns, is_target_known)[1]
-
-
 def _check_classes(y: np.ndarray, model: Opened) -> None:
     classes = model.estimator.classes_
-    is_known = np.isin(y, classes)
-    if not is_known.all():
+    unknown = np.flatnonzero(~np.isin(y, classes))
+    if len(unknown):
         raise InputError(
-            f"the target {model.target!r} is {y[(~is_known).argmax()]!s} in row "
-            f"{(~is_known).argmax()}, which is no class of the model; it knows "
-            f"{', '.join(map(str, classes))}"
+            f"the target {model.target!r} is {y[unknown[0]]!s} in row {unknown[0]}, "
+            f"which is no class of the model; it knows {', '.join(map(str, classes))}"
         )
 
 
@@ -212,8 +186,7 @@ def predictions(
         size = min(BLOCK, len(rows) - start)
         parts.append([column[:size] for column in _block(model, rows[places], levels)])
     columns = map(np.concatenate, zip(*parts, strict=True))
-    names = predicted(model, levels)
-    pairs = zip(names, columns, strict=True)
+    pairs = zip(predicted(model, levels), columns, strict=True)
     return {name: _spread(column, is_complete) for name, column in pairs}
 
 

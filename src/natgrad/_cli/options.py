@@ -1,8 +1,6 @@
 """Options that several commands share."""
 
-import functools
 import os
-from collections.abc import Callable
 from importlib import util
 from pathlib import Path
 from typing import Any
@@ -52,18 +50,6 @@ def _is_parquet(data: str | None) -> bool:
     return "://" in data or any(character in data for character in "*?[")
 
 
-def with_debug(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the option that shows the traceback of an error."""
-
-    @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-    @functools.wraps(function)
-    def inner(*args: Any, debug: bool, **options: Any) -> Any:
-        common.show_warnings_in_lines(debug)
-        return function(*args, **options)
-
-    return inner
-
-
 json_option = click.option(
     "--json", "is_json", is_flag=True, help="Print the result as JSON."
 )
@@ -73,8 +59,23 @@ progress_option = click.option(
 )
 
 
+class DebugCommand(click.Command):
+    """A command with the option that shows the traceback of an error."""
+
+    def __init__(self, *args: Any, **settings: Any):
+        super().__init__(*args, **settings)
+        text = "Show the traceback of an error."
+        self.params.append(click.Option(["--debug"], is_flag=True, help=text))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        common.show_warnings_in_lines(ctx.params.pop("debug"))
+        return super().invoke(ctx)
+
+
 class InOrder(click.Group):
     """Commands in the order they are written in: that of their use."""
+
+    command_class = DebugCommand
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)

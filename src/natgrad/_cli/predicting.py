@@ -19,12 +19,19 @@ from natgrad._cli.models import (
     predicted,
     predictions,
     read_rows,
-    target_columns,
 )
 from natgrad._text import counted, naming
 from natgrad.data import _tables as tables
 from natgrad.data._dataset import ParquetDataset, is_dataset, require_in
 from natgrad.data._schema import EncodedRows
+from natgrad.data._table import (
+    Table,
+    as_arrow,
+    as_table,
+    concatenated,
+    kind_of,
+    target_columns,
+)
 from natgrad.distributed import place
 from natgrad.errors import CheckpointError, InputError
 from natgrad.train._progress import Rows
@@ -79,8 +86,7 @@ def predict(
     model: str, data: str, out: str, levels: list[float], keep: str, is_json: bool
 ) -> None:
     """Writes predictions for a table, or for a data set of many files."""
-    is_many = not Path(data).is_file() and is_dataset(located(data))
-    write = predict_dataset if is_many else predict_table
+    write = predict_dataset if is_dataset(located(data)) else predict_table
     write(model, data, out, levels, keep, is_json)
 
 
@@ -218,7 +224,7 @@ def _marked(folder: Path, note: dict[str, Any]) -> bytes:
     names = [name for name in os.listdir(folder) if name[:1] != "."]
     if names and NOTE not in names:
         raise InputError(
-            f"{folder} has no {NOTE}, but {sorted(names)[0]}; write predictions to a "
+            f"{folder} has no {NOTE}, but {min(names)}; write predictions to a "
             "new folder, or continue in the one where they began"
         )
     if not names:
@@ -244,7 +250,7 @@ def _marked(folder: Path, note: dict[str, Any]) -> bytes:
     return hashlib.sha256(text.encode()).hexdigest().encode()
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     if isinstance(value, list):
         return ",".join(map(str, value)) or "none"
     return str(value)[:12]
@@ -254,8 +260,6 @@ def _is_done(path: Path, mark: bytes) -> bool:
     """Whether a part is there, whole, and of this command."""
     from pyarrow import ArrowException, parquet
 
-    if not path.exists():
-        return False
     try:
         found = parquet.read_metadata(path).metadata or {}
     except (ArrowException, OSError):
@@ -283,7 +287,7 @@ def _write(folder: Path, part: Part, task: Task, mark: bytes, bar: Rows) -> int:
             first = next(answers)
             schema = first.schema.with_metadata({b"natgrad": mark})
             # Numbers that hardly repeat are larger with a dictionary, and take longer.
-            texts = [field.name for field in schema if tables.is_text(field.type)]
+            texts = [field.name for field in schema if kind_of(field.type) == "text"]
             options: Any = {"write_page_checksum": True, "use_dictionary": texts}
             with parquet.ParquetWriter(draft, schema, **options) as writer:
                 for answer in itertools.chain([first], answers):
@@ -300,8 +304,6 @@ def _write(folder: Path, part: Part, task: Task, mark: bytes, bar: Rows) -> int:
 
 def _answers(part: Part, task: Task) -> Iterator[Any]:
     """What is written of a part, slice by slice."""
-    import pyarrow as arrow
-
     schema = task.model.schema
     for pieces in _slices(part, task):
         encoded = []
@@ -310,25 +312,25 @@ def _answers(part: Part, task: Task) -> Iterator[Any]:
                 encoded.append(schema.encode(piece))
         x = np.concatenate([some.x for some in encoded])
         is_complete = np.concatenate([some.is_complete for some in encoded])
-        whole = arrow.concat_tables([piece for _, piece in pieces])
-        others = target_columns(task.model, whole, is_target_known=False)
+        whole = concatenated([piece for _, piece in pieces])
+        others = target_columns(whole, task.model.estimator.columns or {}, False)
         rows = EncodedRows(x, others)[is_complete]
         columns = {name: whole[name] for name in task.keep}
-        yield tables.as_arrow(
+        yield as_arrow(
             columns | predictions(task.model, rows, is_complete, task.levels)
         )
 
 
-def _slices(part: Part, task: Task) -> Iterator[list[tuple[str, Any]]]:
+def _slices(part: Part, task: Task) -> Iterator[list[tuple[str, Table]]]:
     """The rows of a part in slices, each of pieces from single row groups."""
     others = (task.model.estimator.columns or {}).values()
     there = [name for name in others if name in task.dataset.names]
     wanted = list(dict.fromkeys([*task.keep, *task.model.schema.names, *there]))
     pieces, room = [], SLICE
     for here in part.places:
-        table, start = task.dataset.read(here, wanted), 0
+        table, start = as_table(task.dataset.read(here, wanted)), 0
         while start < len(table):
-            piece = table.slice(start, room)
+            piece = table.rows(slice(start, start + room))
             after = f" from row {start:,}" if start else ""
             pieces.append((task.dataset.where(here) + after, piece))
             start, room = start + len(piece), room - len(piece)

@@ -10,16 +10,15 @@ from natgrad import distributed
 from natgrad._cli import folder
 from natgrad._cli.common import print_result, say
 from natgrad._cli.folder import CHECKPOINT, HISTORY, MODEL
-from natgrad._cli.models import absolute, located
+from natgrad._cli.models import located
 from natgrad._config import Run
 from natgrad._registry import name_of
 from natgrad._text import counted
 from natgrad.data._dataset import is_dataset
 from natgrad.data._prepare import Prepared, Stream, prepare
 from natgrad.errors import InputError
-from natgrad.sklearn._columns import uncensored
 from natgrad.sklearn._prepared import check_can_be_saved, make_estimator
-from natgrad.train import stop_on_signals
+from natgrad.train import Options, stop_on_signals
 from natgrad.train._checkpoint import first_valid, steps_in
 
 
@@ -39,8 +38,11 @@ def train(
 ) -> int:
     """Trains a model into a folder, and returns the exit code."""
     with folder.opened(out) as place:
-        run = dataclasses.replace(run, data=absolute(located(run.data)))
-        state = folder.state(place)
+        data = located(run.data)
+        if "://" not in data:
+            data = str(Path(data).absolute())
+        run = dataclasses.replace(run, data=data)
+        state = distributed.place().first(folder.state(place))
         if is_resumed and state != folder.NOTHING:
             _check_same(run, folder.read_run(place), out)
         if is_resumed and state == folder.ENDED:
@@ -95,9 +97,8 @@ def _fit(estimator: Any, prepared: Prepared, out: Path, is_json: bool) -> int:
     metadata = prepared.metadata()
     # A second search might choose otherwise, and the checkpoint would not fit.
     estimator.set_params(**_chosen(place / CHECKPOINT, metadata["likelihood"]))
-    options: dict[str, Any] = {"log": place / HISTORY, "classes": prepared.classes}
-    options["schema"] = prepared.schema
-    options |= {"checkpoint": place / CHECKPOINT, "resume": True}
+    kept = Options(log=place / HISTORY, checkpoint=place / CHECKPOINT, resume=True)
+    known = {"classes": prepared.classes, "schema": prepared.schema}
     inputs = counted(len(prepared.schema.features), "input")
     say(f"{prepared.rows:,} rows of {inputs}; Ctrl-C ends early and keeps the model")
     if place != out:
@@ -108,11 +109,11 @@ def _fit(estimator: Any, prepared: Prepared, out: Path, is_json: bool) -> int:
         is_main = threading.current_thread() is threading.main_thread()
         stops = stop_on_signals() if is_main else contextlib.nullcontext()
         with folder.explained(place, out, is_kept), stops:
-            estimator._fit(prepared.x, prepared.y, **options)
+            estimator._fit(prepared.x, prepared.y, **known, **kept)
             estimator.n_inducing = prepared.run.num_inducing
             if metadata["likelihood"] == "auto":
                 estimator.likelihood = "auto"
-                found = uncensored(estimator.model_.likelihood)
+                found = estimator.model_.likelihood.observed
                 metadata["likelihood"] = name_of(type(found).__name__)
             if is_first:
                 estimator.save(place / MODEL, metadata=metadata)

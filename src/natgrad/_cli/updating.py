@@ -15,9 +15,10 @@ from natgrad._cli.models import Opened, as_rows, digest, located, open_model
 from natgrad._text import counted, naming
 from natgrad.data import _tables as tables
 from natgrad.data._dataset import ParquetDataset, is_dataset, require_in
+from natgrad.data._table import Table, as_table, concatenated
 from natgrad.errors import CorruptFileError, InputError
 from natgrad.gp import _online_files as online_files
-from natgrad.gp._files import read_metadata
+from natgrad.gp._files import FORMAT
 from natgrad.sklearn._double import in_double
 from natgrad.train._progress import Rows as Bar
 
@@ -63,7 +64,7 @@ def update(
                     so_far = {"pieces": place + 1, "skipped": skipped}
                     _save(opened, state, {**note, **so_far})
                     last = time.monotonic()
-        metadata = read_metadata(opened.path)["user"]
+        metadata = FORMAT.read_metadata(opened.path)["user"]
         metadata["rows"] = int(opened.estimator.n_rows_seen_)
         opened.estimator.save(out / MODEL, metadata=metadata)
         state.unlink(missing_ok=True)
@@ -75,42 +76,36 @@ def update(
     print_result(result, is_json, text)
 
 
-def _opened(opened: Opened, path: str, rows: int) -> tuple[Iterator[Any], int, str]:
+def _opened(opened: Opened, path: str, rows: int) -> tuple[Iterator[Table], int, str]:
     """The pieces of a table or of many files, the number of rows, and a fingerprint."""
     others = (opened.estimator.columns or {}).values()
     wanted = [*opened.schema.names, opened.target, *others]
-    if not Path(path).is_file() and is_dataset(path):
+    if is_dataset(path):
         dataset = ParquetDataset(path)
         require_in(dataset.paths[0], dataset.names, wanted)
         wanted = list(dict.fromkeys(wanted))
         places = map(int, np.flatnonzero(dataset.rows))
-        groups = (dataset.read(place, wanted) for place in places)
+        groups = (as_table(dataset.read(place, wanted)) for place in places)
         return _pieces(groups, rows), dataset.total, dataset.fingerprint()
     table = tables.read(path)
     tables.require(table.column_names, wanted)
     return _pieces(iter([table]), rows), len(table), digest(Path(path))
 
 
-def _pieces(groups: Iterator[Any], rows: int) -> Iterator[Any]:
+def _pieces(groups: Iterator[Table], rows: int) -> Iterator[Table]:
     """Tables of so many rows, the last of what is left."""
     left = None
     for group in groups:
-        table = group if left is None else _joined(left, group)
+        table = group if left is None else concatenated([left, group])
         whole = len(table) - len(table) % rows
         for start in range(0, whole, rows):
-            yield table.slice(start, rows)
-        left = table.slice(whole)
+            yield table.rows(slice(start, start + rows))
+        left = table.rows(slice(whole, None))
     if left is not None and len(left):
         yield left
 
 
-def _joined(first: Any, second: Any) -> Any:
-    import pyarrow as arrow
-
-    return arrow.concat_tables([first, second])
-
-
-def _learn(opened: Opened, path: str, table: Any) -> int:
+def _learn(opened: Opened, path: str, table: Table) -> int:
     """Updates a model with some rows; how many were left out."""
     with naming(path):
         found = as_rows(opened, table, is_target_wanted=True)

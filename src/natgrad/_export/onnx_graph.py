@@ -19,46 +19,21 @@ from natgrad._export.program import ROWS, Program, Step, Value, Variable, refuse
 OPSET, IR_VERSION = 18, 8
 """Of 2022: a runtime of any later date reads them."""
 
-BY_ELEMENT: dict[str, str] = {
-    "abs": "Abs",
-    "add": "Add",
-    "and": "And",
-    "ceil": "Ceil",
-    "cos": "Cos",
-    "div": "Div",
-    "eq": "Equal",
-    "exp": "Exp",
-    "floor": "Floor",
-    "ge": "GreaterOrEqual",
-    "gt": "Greater",
-    "le": "LessOrEqual",
-    "log": "Log",
-    "lt": "Less",
-    "max": "Max",
-    "min": "Min",
-    "mul": "Mul",
-    "neg": "Neg",
-    "not": "Not",
-    "or": "Or",
-    "pow": "Pow",
-    "sign": "Sign",
-    "sin": "Sin",
-    "sqrt": "Sqrt",
-    "sub": "Sub",
-    "tanh": "Tanh",
-    "xor": "Xor",
-}
-SINGLE: dict[str, str] = {
-    "acos": "Acos",
-    "asin": "Asin",
-    "cosh": "Cosh",
-    "erf": "Erf",
-    "sinh": "Sinh",
-}
+_CAPITALIZED = (
+    "abs add and ceil cos div exp floor log max min mul neg not or pow sign sin sqrt "
+    "sub tanh xor"
+)
+BY_ELEMENT = {name: name.capitalize() for name in _CAPITALIZED.split()}
+BY_ELEMENT |= {"lt": "Less", "le": "LessOrEqual", "eq": "Equal"}
+BY_ELEMENT |= {"gt": "Greater", "ge": "GreaterOrEqual"}
+
+SINGLE = ("acos", "asin", "cosh", "erf", "sinh")
 """Those that onnxruntime computes in 32 bits alone."""
 
-REDUCTIONS = {"sum": "ReduceSum", "prod": "ReduceProd"}
-REDUCTIONS |= {"max": "ReduceMax", "min": "ReduceMin"}
+REDUCTIONS = {
+    f"reduce_{name}": f"Reduce{name.capitalize()}"
+    for name in ("sum", "prod", "max", "min")
+}
 
 
 def onnx_model(
@@ -107,7 +82,7 @@ class _Graph:
         self.nodes.append(helper.make_node(kind, list(inputs), [output], **attributes))
         return output
 
-    def constant(self, array: Any) -> str:
+    def constant(self, array: np.ndarray) -> str:
         array = np.ascontiguousarray(array).reshape(np.shape(array))
         key = (array.dtype, array.shape, array.tobytes())
         if key not in self.arrays:
@@ -138,14 +113,13 @@ class _Graph:
         name, inputs = step.operation, list(map(self.read, step.inputs))
         if name in BY_ELEMENT:
             return self.add(BY_ELEMENT[name], *inputs)
-        if name in SINGLE and step.output.dtype == np.float32:
-            return self.add(SINGLE[name], *inputs)
         if name in SINGLE:
-            raise refused(name, "ONNX in 64 bits")
-        if name.removeprefix("reduce_") in REDUCTIONS:
-            kind = REDUCTIONS[name.removeprefix("reduce_")]
+            if step.output.dtype != np.float32:
+                raise refused(name, "ONNX in 64 bits")
+            return self.add(name.capitalize(), *inputs)
+        if name in REDUCTIONS:
             axes = self.axes(step.settings["axes"])
-            return self.add(kind, *inputs, axes, keepdims=0)
+            return self.add(REDUCTIONS[name], *inputs, axes, keepdims=0)
         if name not in COMPOSED:
             raise refused(name)
         return COMPOSED[name](self, step, *inputs)
@@ -223,11 +197,6 @@ def _power(graph: _Graph, step: Step, x: str) -> str:
     return result if power > 0 else graph.add("Reciprocal", result)
 
 
-def _is_finite(graph: _Graph, step: Step, x: str) -> str:
-    either = graph.add("Or", graph.add("IsNaN", x), graph.add("IsInf", x))
-    return graph.add("Not", either)
-
-
 def _select(graph: _Graph, step: Step, which: str, no: str, *yes: str) -> str:
     if step.inputs[0].dtype != bool or len(yes) != 1:
         raise refused("select_n of more than two cases")
@@ -242,17 +211,11 @@ def _dot(graph: _Graph, step: Step, a: str, b: str) -> str:
 
 
 def _slice(graph: _Graph, step: Step, x: str) -> str:
+    limits = (step.settings[key] for key in ("start", "end", "stride"))
+    sides = zip(*limits, step.inputs[0].shape, strict=True)
     cut = [
         (axis, low, high, by)
-        for axis, (low, high, by, size) in enumerate(
-            zip(
-                step.settings["start"],
-                step.settings["end"],
-                step.settings["stride"],
-                step.inputs[0].shape,
-                strict=True,
-            )
-        )
+        for axis, (low, high, by, size) in enumerate(sides)
         if (low, high, by) != (0, size, 1)
     ]
     axes, low, high, by = (graph.axes(column) for column in zip(*cut, strict=True))
@@ -308,7 +271,9 @@ COMPOSED: dict[str, Callable[..., str]] = {
     "expm1": _expm1,
     "gather": _take,
     "integer_pow": _power,
-    "is_finite": _is_finite,
+    "is_finite": lambda graph, step, x: graph.add(
+        "Not", graph.add("Or", graph.add("IsNaN", x), graph.add("IsInf", x))
+    ),
     "log1p": _log1p,
     "logistic": _logistic,
     "look_up": lambda graph, step, labels, place: graph.add(

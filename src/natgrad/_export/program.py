@@ -5,6 +5,7 @@ all that does not depend on the rows is computed.
 """
 
 import itertools
+import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ import jax
 import numpy as np
 from jax import export
 from jax.extend import core
+from jaxtyping import PyTree
 
 from natgrad.errors import InputError
 
@@ -66,7 +68,7 @@ class Program:
 
 def program_of(
     function: Callable[[Any, jax.Array], dict[str, jax.Array]],
-    arrays: Any,
+    arrays: PyTree,
     width: int,
     dtype: np.dtype,
 ) -> Program:
@@ -107,12 +109,12 @@ def refused(operation: str, form: str = "ONNX") -> InputError:
     )
 
 
-def _shape_of(aval: Any) -> Shape:
+def _shape_of(aval: Sequence[object]) -> Shape:
     """A shape in which one dimension may be the number of rows."""
     return tuple(int(n) if isinstance(n, int | np.integer) else str(n) for n in aval)
 
 
-def _scanned(params: Any) -> tuple[int, int]:
+def _scanned(params: dict[str, Any]) -> tuple[int, int]:
     """How many inputs of a scan are the same in all its turns, and how many carried."""
     if "num_carry" in params:
         return params["num_consts"], params["num_carry"]
@@ -155,7 +157,10 @@ class _Flattener:
         if name in SAME:
             return inputs
         if name in CALLS or name in CUSTOM:
-            return self._call(params, inputs)
+            bodies = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+            body = next(params[key] for key in bodies if key in params)
+            consts = getattr(body, "consts", ())
+            return self.run(getattr(body, "jaxpr", body), consts, inputs)
         shapes = [_shape_of(var.aval.shape) for var in eqn.outvars]
         is_known = not any(isinstance(value, Variable) for value in inputs)
         if is_known and not any(ROWS in str(shape) for shape in shapes):
@@ -163,6 +168,8 @@ class _Flattener:
             return output if eqn.primitive.multiple_results else [output]
         if name == "scan" and not _scanned(params)[1]:
             return self._mapped(eqn, inputs)
+        if name == "scan" and len(inputs) == sum(_scanned(params)):
+            return self._repeated(eqn, inputs)
         if name == "split":
             sizes = [*map(int, params["sizes"])]
             pairs = zip(itertools.accumulate(sizes), sizes, strict=True)
@@ -176,12 +183,6 @@ class _Flattener:
             raise refused(name)
         return [self._step(name, inputs, params, eqn.outvars[0].aval)]
 
-    def _call(self, params: Any, inputs: list[Any]) -> list[Any]:
-        bodies = ("jaxpr", "call_jaxpr", "fun_jaxpr")
-        body = next(params[key] for key in bodies if key in params)
-        consts = getattr(body, "consts", ())
-        return self.run(getattr(body, "jaxpr", body), consts, inputs)
-
     def _mapped(self, eqn: Any, inputs: list[Any]) -> list[Any]:
         """A loop whose turns do not depend on one another, as one array operation."""
         shared, _ = _scanned(eqn.params)
@@ -192,6 +193,14 @@ class _Flattener:
         avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars]
         jaxpr = jax.make_jaxpr(turn)(*avals)
         return self.run(jaxpr.jaxpr, jaxpr.consts, inputs)
+
+    def _repeated(self, eqn: Any, inputs: list[Any]) -> list[Any]:
+        """A loop without inputs of its turns and outputs of them, turn by turn."""
+        shared, carried = inputs[: (known := _scanned(eqn.params)[0])], inputs[known:]
+        body = eqn.params["jaxpr"]
+        for _ in range(eqn.params["length"]):
+            carried = self.run(body.jaxpr, body.consts, [*shared, *carried])
+        return carried
 
     def _cut(self, eqn: Any, inputs: list[Any], start: int, size: int) -> Variable:
         """Some of an array along the axis of an equation."""
@@ -237,9 +246,9 @@ class _Loosener:
 
     def _full(self, value: Value) -> Value:
         """A value filled to its own shape."""
-        loose = self._loose(value)
-        if isinstance(value, np.ndarray) and ROWS not in value.shape:
+        if isinstance(value, np.ndarray):
             return value
+        loose = self.loose[value]
         if loose.shape == value.shape:
             return loose
         return self._add("broadcast", (loose,), {}, value.shape)
@@ -257,10 +266,9 @@ class _Loosener:
         else:
             inputs = tuple(self._full(value) for value in inputs)
             settings = _plain(name, settings, inputs)
-        dtype = step.output.dtype
-        return self._add(name, inputs, settings, shape, dtype)
+        return self._add(name, inputs, settings, shape, step.output.dtype)
 
-    def _widened(self, value: Value, settings: Any, shape: Shape) -> Value:
+    def _widened(self, value: Value, settings: dict[str, Any], shape: Shape) -> Value:
         loose = self._loose(value)
         if loose.shape == ():
             return loose
@@ -333,7 +341,7 @@ def _plain(name: str, settings: dict[str, Any], inputs: tuple[Value, ...]) -> di
 
 def _letters(inputs: Any, left: Any, right: Any, left_batch: Any, right_batch: Any):
     """The subscripts of a sum of products, those of its operands and its result."""
-    alphabet = iter("abcdefghijklmnopqrstuvwxyz")
+    alphabet = iter(string.ascii_lowercase)
     one, other = ([""] * len(value.shape) for value in inputs)
     for i, j in [*zip(left_batch, right_batch), *zip(left, right)]:  # noqa: B905
         one[i] = other[j] = next(alphabet)

@@ -20,7 +20,7 @@ def on_automatic_axes(function: Function) -> Function:
     """A function of matrices, whose result is cut as the first of them that is."""
 
     @functools.wraps(function)
-    def called(*matrices: Any, **options: Any) -> Any:
+    def called(*matrices: Any, **options: object) -> Any:
         mesh = jax.sharding.get_abstract_mesh()
         if AxisType.Explicit not in mesh.axis_types:
             return function(*matrices, **options)

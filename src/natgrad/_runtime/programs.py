@@ -49,7 +49,7 @@ def filter_jit(function: Callable[..., Any], **options: Any) -> Callable[..., An
 
 def _limited(function: Any, jitted: Any, programs: Any) -> Callable[..., Any]:
     @functools.wraps(function)
-    def called(*arguments: Any, **keywords: Any) -> Any:
+    def called(*arguments: object, **keywords: object) -> Any:
         if programs._cache_size() > PROGRAMS:
             programs.clear_cache()
         return jitted(*arguments, **keywords)

@@ -13,7 +13,7 @@ class _Fields(NamedTuple):
     x: Num[Array | np.ndarray, "B D"]
     y: Array | np.ndarray
     weight: Float[Array | np.ndarray, " B"] | None
-    columns: Columns
+    columns: dict[str, Array | np.ndarray]
 
 
 class Batch(_Fields):

@@ -9,10 +9,11 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import numpy as np
 
+from natgrad._padding import padded_size
 from natgrad._text import listed
 from natgrad._warnings import warn
 from natgrad.data._batch import Batch
-from natgrad.data._frames import require_numbers
+from natgrad.data._table import is_frame, require_numbers
 from natgrad.errors import InputError, InputWarning
 
 
@@ -181,18 +182,31 @@ def padded(batch: Batch) -> Batch:
     Or up to one more of `FILLED`, where a power of two would be much more work.
     """
     size = len(batch.x)
-    short = max(16, 2 ** int(np.ceil(np.log2(size)))) - size
-    return longer(batch, short if size <= 4 * FILLED else -size % FILLED)
+    is_small = size <= 4 * FILLED
+    return pad_rows(batch, padded_size(size) if is_small else size + -size % FILLED)
 
 
-def longer(batch: Batch, short: int, row: int = 0) -> Batch:
-    """A batch with `short` more rows of weight 0, which repeat one of its own."""
-    batch = jax.tree.map(np.asarray, _weighted(batch))
-    weight: Any = batch.weight
-    # Not of zeros: a likelihood may be infinite at 0.
-    fill = lambda column: np.concatenate([column, column[[row]].repeat(short, axis=0)])
-    filled = np.append(weight, np.zeros(short, weight.dtype))
-    return jax.tree.map(fill, batch)._replace(weight=filled)
+def pad_rows(batch: Batch, size: int) -> Batch:
+    """A batch of `size` rows: those that are missing are the first, of weight 0."""
+    is_row = np.arange(size) < len(batch.x)
+    places = np.where(is_row, np.arange(size), 0)
+    weight = _weights(batch)[places]
+    weight = weight * is_row.astype(weight.dtype)
+    return some_rows(batch, places)._replace(weight=weight)
+
+
+def pieces(batch: Batch, size: int) -> Iterator[Batch]:
+    """The rows in pieces of at most `size`."""
+    for start in range(0, len(batch.x), size):
+        yield some_rows(batch, slice(start, start + size))
+
+
+def blocks(batch: Batch, most: int) -> Batch:
+    """The rows in blocks of one size, at most `most`: [blocks, size, ...]."""
+    size = min(most, len(batch.x))
+    rows = pad_rows(batch, len(batch.x) + -len(batch.x) % size)
+    cut = lambda column: column.reshape(-1, size, *column.shape[1:])
+    return jax.tree.map(cut, rows)
 
 
 class IterableBatches:
@@ -274,7 +288,7 @@ class IterableBatches:
                 InputWarning,
             )
             return None
-        return longer(batch, rows - size, -1)
+        return pad_rows(batch, rows)
 
 
 def as_batch(data: Any) -> Any:
@@ -306,10 +320,6 @@ def as_array(column: Any) -> Any:
             "natgrad.data.Batch(x, y, columns={...}) for columns with the targets"
         )
     require_numbers(column)
-    if hasattr(column, "column_names"):  # an Arrow table
-        return np.stack([column[name].to_numpy() for name in column.column_names], -1)
-    if hasattr(column, "to_numpy"):
-        return np.asarray(column.to_numpy())
     try:
         return np.asarray(column)
     except ValueError as error:
@@ -329,7 +339,7 @@ def as_batches(data: Any, batch_size: int = 256, seed: int = 0) -> Batches:
         return data
     if isinstance(data, tuple | dict | np.ndarray | jax.Array):
         return Arrays(as_batch(data), batch_size, seed)
-    if hasattr(data, "columns") or hasattr(data, "__arrow_c_stream__"):  # a frame
+    if is_frame(data):
         raise InputError(
             f"the data is {_shown(data)}, and which column is the target is not "
             "known: give a pair (x, y), such as (frame[inputs], frame[target])"
@@ -365,7 +375,10 @@ def _shown(thing: Any) -> str:
 
 
 def _weighted(batch: Batch) -> Batch:
+    return batch._replace(weight=_weights(batch))
+
+
+def _weights(batch: Batch) -> np.ndarray | jax.Array:
     if batch.weight is not None:
-        return batch
-    dtype = np.result_type(batch.x, np.float32)
-    return batch._replace(weight=np.ones(len(batch.x), dtype))
+        return batch.weight
+    return np.ones(len(batch.x), np.result_type(batch.x.dtype, np.float32))

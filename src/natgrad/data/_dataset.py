@@ -136,12 +136,10 @@ class ParquetDataset:
             footer = file.metadata
         with self._lock:
             self._footers[path] = footer
-            while self._size() > FOOTERS and len(self._footers) > 1:
-                self._footers.popitem(last=False)
+            size = sum(each.serialized_size for each in self._footers.values())
+            while size > FOOTERS and len(self._footers) > 1:
+                size -= self._footers.popitem(last=False)[1].serialized_size
         return footer
-
-    def _size(self) -> int:
-        return sum(footer.serialized_size for footer in self._footers.values())
 
 
 def is_dataset(data: str) -> bool:
@@ -210,11 +208,10 @@ def _listed(filesystem: Any, root: str, pattern: str | None) -> list[str]:
     paths = [one.path for one in inside if one.type == fs.FileType.File]
     if pattern is None:
         # As others have it, what begins with a dot or an underscore is no data.
-        names = [path[len(root) :].lstrip("/") for path in paths]
-        is_hidden = lambda name: any(part[:1] in "._" for part in name.split("/"))
-        pairs = zip(paths, names, strict=True)
-        paths = [path for path, name in pairs if not is_hidden(name)]
-        return sorted(path for path in paths if path.endswith(".parquet"))
+        parts = lambda path: path[len(root) :].lstrip("/").split("/")
+        is_hidden = lambda path: any(part[:1] in "._" for part in parts(path))
+        shown = (path for path in paths if not is_hidden(path))
+        return sorted(path for path in shown if path.endswith(".parquet"))
     matches = re.compile(_expression(pattern.removeprefix("./"))).fullmatch
     return sorted(path for path in paths if matches(path.removeprefix("./")))
 

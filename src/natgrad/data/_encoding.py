@@ -4,25 +4,26 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from natgrad._codec import Rule
 from natgrad._config import FILLED, PERIODS
 from natgrad._text import listed
 from natgrad._warnings import warn
-from natgrad.data._columns import coded, days, is_date, numbers, text_dates
+from natgrad.data._columns import Column, is_date
 from natgrad.errors import InputError, InputWarning
 
 
 MAX_VALUES = 100
 """How many different values a category may have: more of them are names, or text."""
 
-
 WHOLE = re.compile(r"^(-?\d+)\.0$")
+"""A whole number as pandas writes it where a column has gaps."""
 
 
-class AbstractColumn:
+class AbstractEncoding:
     """A column of a table as columns of a matrix.
 
     Where nulls are filled, a null is the mean of the training rows, or none of the
@@ -46,8 +47,8 @@ class AbstractColumn:
             return parts
         return np.concatenate([parts, np.isnan(values)[:, None]], axis=1)
 
-    def read(self, column: Any) -> np.ndarray:
-        """A column of Arrow as one array of numbers, with NaN for a null."""
+    def read(self, column: Column) -> np.ndarray:
+        """A column as one array of numbers, with NaN for a null."""
         raise NotImplementedError
 
     def _features(self) -> list[str]:
@@ -62,15 +63,15 @@ class AbstractColumn:
 
 
 @dataclasses.dataclass(frozen=True)
-class Number(AbstractColumn):
+class Number(AbstractEncoding):
     """A column of numbers or booleans."""
 
     name: str
     mean: float | None = None
     has_gaps: bool = False
 
-    def read(self, column: Any) -> np.ndarray:
-        return numbers(column, self.name)
+    def read(self, column: Column) -> np.ndarray:
+        return column.numbers()
 
     def _features(self) -> list[str]:
         return [self.name]
@@ -85,22 +86,26 @@ class Number(AbstractColumn):
 
 
 @dataclasses.dataclass(frozen=True)
-class Category(AbstractColumn):
+class Category(AbstractEncoding):
     """A column of one of several values; each becomes a column of zeros and ones.
 
     A value that is not among them is a row of zeros, with a warning.
     """
 
     name: str
-    values: tuple[str, ...]
+    values: Annotated[
+        tuple[str, ...],
+        Rule(lambda texts: texts and len({*texts}) == len(texts), "distinct texts"),
+    ]
     is_filled: bool = False
     has_gaps: bool = False
 
-    def read(self, column: Any) -> np.ndarray:
+    def read(self, column: Column) -> np.ndarray:
         """The place of each row's value in `values`, -1 where it is not among them."""
-        codes, texts = coded(column)
+        codes, texts = column.coded()
         known = {value: place for place, value in enumerate(self.values)}
-        found = [known.get(text, known.get(_whole(text), -1)) for text in texts]
+        whole = lambda text: WHOLE.sub(r"\1", text)
+        found = [known.get(text, known.get(whole(text), -1)) for text in texts]
         places = np.array([*found, np.nan])[codes]
         is_unknown = places < 0
         if is_unknown.any():
@@ -130,7 +135,7 @@ class Category(AbstractColumn):
 
 
 @dataclasses.dataclass(frozen=True)
-class Date(AbstractColumn):
+class Date(AbstractEncoding):
     """A column of dates or times, as days since the `first` of the training rows.
 
     `first` is in days since 1970, and `mean` in days since the first. Each of `periods`
@@ -141,11 +146,14 @@ class Date(AbstractColumn):
     first: float
     mean: float | None = None
     has_gaps: bool = False
-    periods: tuple[str, ...] = ()
+    periods: Annotated[
+        tuple[str, ...],
+        Rule(lambda texts: sorted({*texts} & {*PERIODS}) == sorted(texts), "periods"),
+    ] = ()
 
-    def read(self, column: Any) -> np.ndarray:
+    def read(self, column: Column) -> np.ndarray:
         """Days since 1970."""
-        return days(column, self.name)
+        return column.days()
 
     def _features(self) -> list[str]:
         waves = [f"{self.name} {wave} {p}" for p in self.periods for wave in WAVES]
@@ -169,7 +177,7 @@ class Date(AbstractColumn):
 
 WAVES = ("sine", "cosine")
 KINDS = {"number": Number, "category": Category, "date": Date}
-Column = Number | Category | Date
+Encoding = Number | Category | Date
 
 
 def describe(
@@ -180,7 +188,7 @@ def describe(
     mean: Any = None,
     first: Any = None,
     periods: Sequence[str] = (),
-) -> Column:
+) -> Encoding:
     """An input by what is in it: the values of a category, or the mean of numbers.
 
     Dates have a `first`; `gaps` is how many nulls there are.
@@ -195,7 +203,10 @@ def describe(
     if not texts:
         raise InputError(f"column {name!r} has no values; leave it out")
     if all(map(is_date, texts)):
-        raise InputError(text_dates(f"column {name!r}", texts[0]))
+        raise InputError(
+            f"column {name!r} holds dates as text, such as {texts[0]:.40}; convert "
+            "them, as with pandas.to_datetime, or leave the column out"
+        )
     if len(texts) > MAX_VALUES:
         raise InputError(
             f"column {name!r} has {len(texts):,} different values, such as "
@@ -205,49 +216,5 @@ def describe(
     return Category(name, tuple(texts), is_filled, has_gaps)
 
 
-def _whole(text: str) -> str:
-    """A whole number without decimals: pandas writes 7.0 where a column has gaps."""
-    return WHOLE.sub(r"\1", text)
-
-
 def _filled(values: np.ndarray, filling: float | None) -> np.ndarray:
     return values if filling is None else np.where(np.isnan(values), filling, values)
-
-
-def to_json(column: Column) -> dict[str, Any]:
-    """A column in values that JSON has; a table may have many, so it is short."""
-    found: dict[str, Any] = {"kind": type(column).__name__.lower()}
-    for field in dataclasses.fields(column):
-        value = getattr(column, field.name)
-        if value != field.default:
-            found[field.name] = list(value) if isinstance(value, tuple) else value
-    return found
-
-
-def from_json(kind: str, **fields: Any) -> Column:
-    """A column of a schema from JSON, of which each field is checked."""
-    for name, value in fields.items():
-        if not _RULES[name](value):
-            raise ValueError(f"{name} is {value!r:.40}")
-    lists = {k: tuple(v) for k, v in fields.items() if isinstance(v, list)}
-    return KINDS[kind](**fields | lists)
-
-
-def _is_finite(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
-
-
-def _is_distinct(value: Any) -> bool:
-    is_texts = isinstance(value, list) and all(type(each) is str for each in value)
-    return is_texts and len(set(value)) == len(value)
-
-
-_RULES = {
-    "name": lambda value: type(value) is str,
-    "mean": lambda value: value is None or _is_finite(value),
-    "first": _is_finite,
-    "values": lambda value: _is_distinct(value) and len(value) > 0,
-    "periods": lambda value: _is_distinct(value) and set(value) <= set(PERIODS),
-    "is_filled": lambda value: type(value) is bool,
-    "has_gaps": lambda value: type(value) is bool,
-}

@@ -14,12 +14,13 @@ from natgrad._text import listed
 from natgrad._warnings import warn
 from natgrad.data._batch import Batch, Columns
 from natgrad.data._batches import check_share
-from natgrad.data._columns import is_category, is_timestamp, target_of
+from natgrad.data._columns import CATEGORIES
 from natgrad.data._dataset import ParquetDataset
 from natgrad.data._encoding import Number
 from natgrad.data._order import Plan, Pool
 from natgrad.data._reader import Reader, Rows
 from natgrad.data._schema import Schema
+from natgrad.data._table import as_table, kind_of
 from natgrad.errors import InputError, InputWarning
 
 
@@ -84,9 +85,7 @@ class LoadedPool(NamedTuple):
     def cut(self, begin: int, end: int) -> Rows:
         """The rows from `begin` to `end` of the shard, or up to the end of the pool."""
         places = self.order[begin - self.pool.begin : end - self.pool.begin]
-        x, y, is_complete = self.rows
-        is_complete = None if is_complete is None else is_complete.take(places)
-        return Rows(x.take(places, axis=0), y.take(places), is_complete)
+        return Rows(*(column.take(places, axis=0) for column in self.rows))
 
 
 class Parquet:
@@ -250,8 +249,7 @@ class Parquet:
         weight = np.full(y.shape[:2], self.total / self.batch_size, self.dtype)
         if "weight" in columns:
             weight *= columns.pop("weight")
-        if any(part.is_complete is not None for part in parts):
-            weight *= together([_marked(part) for part in parts], self.dtype)
+        weight *= together([part.is_complete for part in parts], self.dtype)
         y, columns = self._encoded(y, columns)
         return Batch(x, y, weight, columns)
 
@@ -277,13 +275,7 @@ class Parquet:
             begin = stop
         if len(pieces) == 1:
             return pieces[0]
-        joined = lambda field: np.concatenate([field(piece) for piece in pieces])
-        is_all = all(piece.is_complete is None for piece in pieces)
-        return Rows(
-            joined(lambda piece: piece.x),
-            joined(lambda piece: piece.y),
-            None if is_all else joined(_marked),
-        )
+        return Rows(*map(np.concatenate, zip(*pieces, strict=True)))
 
     def _pool(self, shard: int, place: int) -> LoadedPool:
         """The pool that has a row, which is in memory, on its way, or read now."""
@@ -357,7 +349,8 @@ def noise(dataset: ParquetDataset, target: str, rows: int, groups: int) -> float
     places = np.linspace(0, len(filled) - 1, min(LOOKED_AT, len(filled)))
     each = []
     for place in filled[np.unique(places.round().astype(int))]:
-        y, is_there = target_of(dataset.read(int(place), [target])[target], target, str)
+        table = as_table(dataset.read(int(place), [target]))
+        y, is_there = table[target].target(str)
         if is_there.any():
             each.append(y[is_there])
     if len(each) < 2:
@@ -377,10 +370,6 @@ def noise(dataset: ParquetDataset, target: str, rows: int, groups: int) -> float
     return float(np.sqrt(1 + rows / groups * apart))
 
 
-def _marked(rows: Rows) -> np.ndarray:
-    return np.ones(len(rows.y), bool) if rows.is_complete is None else rows.is_complete
-
-
 def _plain(
     dataset: ParquetDataset,
     target: str,
@@ -394,8 +383,7 @@ def _plain(
     for name in names:
         if name not in dataset.names:
             continue
-        kind = dataset.schema.field(name).type
-        if is_category(kind) or is_timestamp(kind):
+        if kind_of(dataset.schema.field(name).type) in (*CATEGORIES, "date"):
             raise InputError(
                 f"column {name!r} is of strings or dates, which must be known: give "
                 "schema=natgrad.data.scan(data, target).schema, or other inputs"

@@ -22,7 +22,8 @@ from natgrad.data._dataset import ParquetDataset, is_dataset
 from natgrad.data._encoding import MAX_VALUES
 from natgrad.data._parquet import Parquet
 from natgrad.data._scan import Part, Summary, merge, scan_part
-from natgrad.data._schema import Schema, infer
+from natgrad.data._schema import EncodedRows, Schema, infer
+from natgrad.data._table import target_columns
 from natgrad.errors import InputError
 
 
@@ -43,8 +44,8 @@ class Stream(NamedTuple):
 class Prepared(NamedTuple):
     """A run in which every choice is made, and the data it is trained on.
 
-    `x` is a table of inputs and `y` are targets; or `x` is a stream of both. `notes`
-    are the choices with their reasons, `classes` those of the target, if it has any.
+    `x` are the rows of a table and `y` their targets; or `x` is a stream of both.
+    `notes` are the choices with their reasons, `classes` those of the target, if any.
     `scan` is what a pass over a data set found, for a run that is resumed.
     """
 
@@ -174,16 +175,17 @@ Read = tuple[Prepared, np.ndarray, np.ndarray | None]
 
 def _read(run: Run, notes: list[str]) -> Read:
     """Reads a table that fits in memory."""
-    others = [*run.target_columns.values()]
-    columns = None if run.inputs is None else [*run.inputs, *others, run.target]
-    table = tables.read(run.data, columns)
+    others = run.target_columns
+    wanted = [*(run.inputs or ()), *others.values(), run.target]
+    table = tables.read(run.data, None if run.inputs is None else wanted)
     with naming(run.data):
         inputs = _inputs(run, table.column_names, notes)
         schema = infer(table, inputs, run.nulls, run.date_periods)
-        _, is_complete, y = schema.encode(table, run.target)
+        x, is_complete, y = schema.encode(table, run.target)
         if not is_complete.any():
             raise InputError("there is no row without a null")
-    x, y = table.select([*inputs, *others]).filter(is_complete), y[is_complete]
+        rows = EncodedRows(x, target_columns(table, others))
+    x, y = rows[is_complete], y[is_complete]
     _note_dropped(len(y), len(table), notes)
     _note_filled(schema, notes)
     with Path(run.data).open("rb") as file:

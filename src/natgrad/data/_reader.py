@@ -1,31 +1,26 @@
 """Row groups as arrays: the inputs by a schema, and the target."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from natgrad._text import naming
-from natgrad.data._columns import (
-    is_text,
-    is_truth,
-    number_column,
-    refuse_nulls,
-    require,
-    target_of,
-)
+from natgrad.data._columns import require
 from natgrad.data._dataset import ParquetDataset
 from natgrad.data._encoding import Number
-from natgrad.data._schema import Schema
+from natgrad.data._schema import Encoded, Schema
+from natgrad.data._table import kind_of
 from natgrad.errors import InputError
 
 
 class Rows(NamedTuple):
-    """Inputs, targets, and which rows have no null; all of them, if it is None."""
+    """Inputs, targets, and which rows have no null."""
 
     x: np.ndarray
     y: np.ndarray
-    is_complete: np.ndarray | None
+    is_complete: np.ndarray
 
 
 class Reader:
@@ -41,7 +36,7 @@ class Reader:
         self.dataset, self.schema, self.target = dataset, schema, target
         self.columns = list(dict.fromkeys([*schema.names, target]))
         kind = dataset.schema.field(target).type
-        self.is_text = is_text(kind) or is_truth(kind)
+        self.is_text = kind_of(kind) in ("text", "truth")
         kinds = [
             dataset.schema.field(column.name).type
             for column in schema.columns
@@ -49,7 +44,6 @@ class Reader:
         ]
         self.width = len(schema.features)
         self.dtype = np.float32 if all(map(_is_short, kinds)) else np.float64
-        self._example: Rows | None = None
 
     def read(self, pieces: Sequence[tuple[int, int, int]]) -> Rows:
         """Some rows of some row groups: (place, begin, end), one after the other.
@@ -58,66 +52,39 @@ class Reader:
         """
         size = sum(end - begin for _, begin, end in pieces)
         x = np.empty((size, self.width), self.dtype)
-        y, is_complete, done = [], np.ones(size, bool), 0
+        y, is_complete, done = [], np.empty(size, bool), 0
         for place, begin, end in pieces:
             part = slice(done, done := done + end - begin)
-            y.append(self._read(place, begin, end, x[part], is_complete[part]))
+            encoded = self._read(place, begin, end, x[part])
+            is_complete[part] = encoded.is_complete
+            y.append(encoded.y)
         targets = np.concatenate(y)
-        if is_complete.all():
-            return Rows(x, targets, None)
-        first = is_complete.argmax()
-        whole = Rows(x[first], targets[first : first + 1], None)
-        if not is_complete[first]:
-            whole = self.example()
-        x[~is_complete] = whole.x
-        targets = np.where(is_complete, targets, whole.y)
+        if not is_complete.all():
+            first = is_complete.argmax()
+            whole = x[first], targets[first]
+            x[~is_complete], other = whole if is_complete[first] else self._example
+            targets = np.where(is_complete, targets, other)
         return Rows(x, targets, is_complete)
 
-    def example(self) -> Rows:
+    @functools.cached_property
+    def _example(self) -> tuple[np.ndarray, Any]:
         """The inputs and the target of the first row without a null."""
         for place in range(len(self.dataset)):
-            if self._example is not None:
-                break
-            count = int(self.dataset.rows[place])
-            x, is_complete = np.empty((count, self.width)), np.ones(count, bool)
-            y = self._read(place, 0, count, x, is_complete)
+            x, is_complete, y = self._read(place, 0, int(self.dataset.rows[place]))
             if is_complete.any():
                 row = is_complete.argmax()
-                self._example = Rows(x[row], y[row : row + 1], None)
-        if self._example is None:
-            raise InputError(f"{self.dataset.paths[0]}: there is no row without a null")
-        return self._example
+                return x[row], y[row]
+        raise InputError(f"{self.dataset.paths[0]}: there is no row without a null")
 
     def _read(
-        self, place: int, begin: int, end: int, x: np.ndarray, is_complete: np.ndarray
-    ) -> np.ndarray:
-        """Fills in the inputs, and which rows are whole, and gives the targets."""
+        self, place: int, begin: int, end: int, out: np.ndarray | None = None
+    ) -> Encoded:
         table = self.dataset.read(place, self.columns).slice(begin, end - begin)
         with naming(self.dataset.where(place)):
-            self._fill(table, x, is_complete)
-            column = table[self.target]
-            number = np.float32 if _is_short(column.type) else np.float64
-            y, is_there = target_of(column, self.target, str, number)
-            if self.schema.nulls != "drop":
-                refuse_nulls(~is_there, self.target, is_target=True)
-        is_complete &= is_there
-        return y
-
-    def _fill(self, table: Any, x: np.ndarray, is_complete: np.ndarray) -> None:
-        done = 0
-        for column in self.schema.columns:
-            part = slice(done, done := done + len(column.features))
-            if isinstance(column, Number) and not column.has_gaps:
-                number_column(table[column.name], column.name, x[:, done - 1])
-            else:
-                x[:, part] = column.expand(column.read(table[column.name]))
-        # One sum tells that all are finite: rare are the tables of which it does not.
-        with np.errstate(all="ignore"):
-            is_finite = np.isfinite(x.sum())
-        if not is_finite:
-            encoded = self.schema.encode(table)
-            x[:] = encoded.x
-            is_complete[:] = encoded.is_complete
+            encoded = self.schema.encode(table, self.target, out, str)
+        if not _is_short(table[self.target].type) or encoded.y.dtype.kind == "U":
+            return encoded
+        return encoded._replace(y=encoded.y.astype(np.float32))
 
 
 def _is_short(kind: Any) -> bool:

@@ -11,21 +11,11 @@ import numpy as np
 
 from natgrad._config import FILLED, NULLS, PERIODS
 from natgrad._text import naming
-from natgrad.data._columns import (
-    coded,
-    days,
-    is_category,
-    is_text,
-    is_timestamp,
-    is_truth,
-    number_column,
-    numbers,
-    refuse_nulls,
-    require,
-)
+from natgrad.data._columns import CATEGORIES, Column, refuse_nulls, require
 from natgrad.data._dataset import ParquetDataset
 from natgrad.data._encoding import MAX_VALUES, Category, Date, describe
 from natgrad.data._schema import Schema
+from natgrad.data._table import as_table, kind_of
 from natgrad.errors import InputError
 
 
@@ -63,22 +53,16 @@ class Part(NamedTuple):
 
     def to_bytes(self) -> bytes:
         """The part for other processes and for a file."""
-        rest = json.dumps(self[3:]).encode()
+        rest = np.frombuffer(json.dumps(self[3:]).encode(), np.uint8)
         file = io.BytesIO()
-        np.savez(
-            file,
-            moments=self.moments,
-            rows=self.rows,
-            sample=self.sample,
-            rest=np.frombuffer(rest, np.uint8),
-        )
+        np.savez(file, *self[:3], rest)
         return file.getvalue()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Part":
         with np.load(io.BytesIO(data)) as file:
-            rest = json.loads(file["rest"].tobytes())
-            return cls(file["moments"], file["rows"], file["sample"], *rest)
+            *arrays, rest = file.values()
+            return cls(*arrays, *json.loads(rest.tobytes()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,7 +156,7 @@ def scan_part(
             some, rows_of = scanner.read(int(place))
             moments[at] = together(moments[at], some)
             seen[at] += rows_of
-    sample = scanner.sample(scanner.size)
+    sample = scanner.sample()
     rest = (scanner.values(), scanner.names, nulls, dataset.total)
     return Part(moments, seen, sample, *rest, scanner.firsts, list(date_periods))
 
@@ -253,11 +237,10 @@ class _Scanner:
         self.dataset, self.names, self.nulls = dataset, names, nulls
         self.size, self.seed = size, seed
         self.begins = np.cumsum(dataset.rows) - dataset.rows
-        kinds = [dataset.schema.field(name).type for name in names]
-        *inputs, target = kinds
-        is_strings = is_text(target) or is_truth(target)
-        self.is_strings = [*map(is_category, inputs), is_strings]
-        self.is_dates = [*map(is_timestamp, inputs), False]
+        *inputs, target = [kind_of(dataset.schema.field(name).type) for name in names]
+        self.is_strings = [kind in CATEGORIES for kind in inputs]
+        self.is_strings.append(target in ("text", "truth"))
+        self.is_dates = [*(kind == "date" for kind in inputs), False]
         self.firsts: list[float | None] = [None for _ in names]
         self.texts: list[dict[str, int]] = [{} for _ in names]
         self.counts: list[np.ndarray] = [np.zeros(0, int) for _ in names]
@@ -267,13 +250,16 @@ class _Scanner:
 
     def read(self, place: int) -> tuple[np.ndarray, np.ndarray]:
         """The moments of each column, and the rows, whole rows and nulls of each."""
-        table = self.dataset.read(place, list(dict.fromkeys(self.names)))
+        table = as_table(self.dataset.read(place, list(dict.fromkeys(self.names))))
         matrix = np.empty((len(self.names), len(table))).T  # columns are contiguous
         with naming(self.dataset.where(place)):
             for at, name in enumerate(self.names):
                 self._fill(table[name], at, matrix[:, at])
             is_null = np.isnan(matrix)
-            self._check(is_null)
+            for at, name in enumerate(self.names):
+                is_target = at == len(self.names) - 1
+                if self.nulls == "error" or (is_target and self.nulls in FILLED):
+                    refuse_nulls(is_null[:, at], name, is_target)
         refused = is_null[:, -1:] if self.nulls in FILLED else is_null
         is_kept = np.asarray(~refused.any(axis=1))
         kept = matrix if is_kept.all() else matrix[is_kept]
@@ -291,25 +277,20 @@ class _Scanner:
             found[-1] = self.targets.tolist()
         return found
 
-    def sample(self, size: int) -> np.ndarray:
+    def sample(self) -> np.ndarray:
         """The rows of lowest priority, and rows of none where there are too few."""
-        order = np.lexsort((self.drawn[:, 1], self.drawn[:, 0]))[:size]
-        short = np.full((size - len(order), self.drawn.shape[1]), np.inf)
+        order = np.lexsort((self.drawn[:, 1], self.drawn[:, 0]))[: self.size]
+        short = np.full((self.size - len(order), self.drawn.shape[1]), np.inf)
         return np.concatenate([self.drawn[order], short])
 
-    def _fill(self, column: Any, at: int, out: np.ndarray) -> None:
+    def _fill(self, column: Column, at: int, out: np.ndarray) -> None:
         if self.is_dates[at]:
-            out[:] = days(column, self.names[at])
+            out[:] = column.days()
             return
         if not self.is_strings[at]:
-            number_column(column, self.names[at], out)
-            with np.errstate(all="ignore"):
-                if not np.isfinite(out.sum()):
-                    numbers(column, self.names[at])
+            out[:] = column.numbers()
             return
-        if str(column.type) == "bool":
-            column = column.cast("string")
-        codes, texts = coded(column)
+        codes, texts = column.labels()
         ours = self.texts[at]
         places = [ours.setdefault(text, len(ours)) for text in texts]
         if len(ours) > MOST_TEXTS:
@@ -318,12 +299,6 @@ class _Scanner:
                 "strings; leave it out, or make numbers of it"
             )
         out[:] = np.array([*places, np.nan])[codes]
-
-    def _check(self, is_null: np.ndarray) -> None:
-        for at, name in enumerate(self.names):
-            is_target = at == len(self.names) - 1
-            if self.nulls == "error" or (is_target and self.nulls in FILLED):
-                refuse_nulls(is_null[:, at], name, is_target)
 
     def _count(self, kept: np.ndarray) -> None:
         for at in np.flatnonzero(self.is_dates):
@@ -347,7 +322,7 @@ class _Scanner:
         rows = np.column_stack([priority[low], places[low], kept[low]])
         self.drawn = np.concatenate([self.drawn, rows])
         if len(self.drawn) > 2 * self.size:
-            self.drawn = self.sample(self.size)
+            self.drawn = self.sample()
             self.highest = self.drawn[-1, 0]
 
 

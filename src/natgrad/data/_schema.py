@@ -2,32 +2,19 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
+from natgrad import _codec as codec
+from natgrad._codec import Rule
 from natgrad._config import NULLS
 from natgrad._text import listed
 from natgrad._warnings import warn
-from natgrad.data._columns import (
-    coded,
-    days,
-    is_category,
-    is_timestamp,
-    numbers,
-    refuse_nulls,
-    require,
-    target_of,
-)
-from natgrad.data._encoding import (
-    Category,
-    Column,
-    Number,
-    describe,
-    from_json,
-    to_json,
-)
-from natgrad.errors import InputError, InputWarning
+from natgrad.data._columns import CATEGORIES, refuse_nulls, require
+from natgrad.data._encoding import KINDS, Category, Encoding, Number, describe
+from natgrad.data._table import as_table
+from natgrad.errors import IncompatibleFileError, InputError, InputWarning
 
 
 class Encoded(NamedTuple):
@@ -65,8 +52,8 @@ class Schema:
     "indicator", which also adds a column that marks them, if training rows had some.
     """
 
-    columns: tuple[Column, ...]
-    nulls: str = "error"
+    columns: Annotated[tuple[Encoding, ...], Rule(bool, "a list of columns")]
+    nulls: Annotated[str, Rule(NULLS.__contains__, f"one of {listed(NULLS)}")] = "error"
 
     @property
     def names(self) -> list[str]:
@@ -87,19 +74,42 @@ class Schema:
         """Whether all inputs are numbers without gaps, and the matrix is the table."""
         return self.is_numeric and not any(column.has_gaps for column in self.columns)
 
-    def encode(self, table: Any, target: str | None = None) -> Encoded:
-        """The inputs in a table, and its target; other columns are ignored."""
+    def encode(
+        self,
+        table: object,
+        target: str | None = None,
+        out: np.ndarray | None = None,
+        text: type = object,
+    ) -> Encoded:
+        """The inputs in a table, and its target; other columns are ignored.
+
+        The inputs are written to `out`, if it is given. Targets that are strings are an
+        array of the type `text`.
+        """
+        table = as_table(table)
         require(table.column_names, self.names)
-        parts = [
-            self._expand(column, column.read(table[column.name]))
-            for column in self.columns
-        ]
-        x = np.concatenate(parts, axis=1)
-        is_complete = np.asarray(np.isfinite(x).all(axis=1))
+        x = np.empty((len(table), len(self.features))) if out is None else out
+        done, plain = 0, {}
+        for column in self.columns:
+            if isinstance(column, Number) and not column.has_gaps:
+                plain[done] = column
+                some = table[column.name].numbers(allow_infinite=True)[:, None]
+            else:
+                some = self._expand(column, column.read(table[column.name]))
+            x[:, done : (done := done + some.shape[1])] = some
+        is_complete = np.full(len(x), True)
+        # One sum tells that all are finite: rare are the tables of which it does not.
+        with np.errstate(all="ignore"):
+            is_finite = np.isfinite(x.sum())
+        if not is_finite:
+            for place, column in plain.items():
+                some = self._expand(column, column.read(table[column.name]))
+                x[:, [place]] = some
+            is_complete = np.asarray(np.isfinite(x).all(axis=1))
         if target is None:
             return Encoded(x, is_complete, np.zeros(0))
         require(table.column_names, [target])
-        y, is_there = target_of(table[target], target)
+        y, is_there = table[target].target(text)
         if self.nulls != "drop":
             refuse_nulls(~is_there, target, is_target=True)
         return Encoded(x, is_complete & is_there, y)
@@ -111,7 +121,7 @@ class Schema:
         pairs = zip(self.columns, x.T, strict=True)
         return np.concatenate([self._expand(*pair) for pair in pairs], axis=1)
 
-    def _expand(self, column: Column, values: np.ndarray) -> np.ndarray:
+    def _expand(self, column: Encoding, values: np.ndarray) -> np.ndarray:
         is_null = np.isnan(values)
         if self.nulls == "error":
             refuse_nulls(is_null, column.name)
@@ -126,28 +136,23 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """The schema in values that JSON has."""
-        return {"columns": [*map(to_json, self.columns)], "nulls": self.nulls}
+        return codec.to_json(self, KINDS)
 
     @classmethod
-    def from_dict(cls, described: Mapping[str, Any]) -> "Schema":
+    def from_dict(cls, described: Any) -> "Schema":
         """The schema that `to_dict` wrote.
 
         Raises:
             InputError: If it is not one.
         """
         try:
-            columns = tuple(from_json(**column) for column in described["columns"])
-            if described["nulls"] not in NULLS or not columns:
-                raise ValueError(f"nulls {described['nulls']!r}")
-            return cls(columns, described["nulls"])
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(
-                f"the schema {described!r:.60} cannot be read: {error}"
-            ) from error
+            return codec.from_json(described, cls, "schema", KINDS)
+        except IncompatibleFileError as error:
+            raise InputError(str(error)) from None
 
 
 def infer(
-    table: Any,
+    table: object,
     inputs: Sequence[str],
     nulls: str = "error",
     periods: Sequence[str] = (),
@@ -161,20 +166,21 @@ def infer(
         raise InputError(f"nulls is {nulls!r}; it should be one of {listed(NULLS)}")
     if not inputs:
         raise InputError("there are no inputs; a model needs at least one column")
+    table = as_table(table)
     require(table.column_names, inputs)
-    columns: list[Column] = []
+    columns: list[Encoding] = []
     for name in inputs:
-        column, known = table[name], {}
-        gaps = column.null_count
-        if is_category(column.type):
-            codes, texts = coded(column)
+        column = table[name]
+        if column.kind in CATEGORIES:
+            codes, texts = column.coded()
             gaps = int((codes < 0).sum())
-            known["values"] = {texts[code] for code in np.unique(codes[codes >= 0])}
-        elif gaps < len(column):
-            is_days = is_timestamp(column.type)
-            values = days(column, name) if is_days else numbers(column, name)
-            known = _summary(values, is_days)
-            gaps = int(np.isnan(values).sum())
+            values = {texts[code] for code in np.unique(codes[codes >= 0])}
+            known: dict[str, Any] = {"values": values}
+        else:
+            is_days = column.kind == "date"
+            numbers = column.days() if is_days else column.numbers()
+            known = _summary(numbers, is_days)
+            gaps = int(np.isnan(numbers).sum())
         columns.append(describe(name, nulls, gaps, periods=periods, **known))
     return Schema(tuple(columns), nulls)
 

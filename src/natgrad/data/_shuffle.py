@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from natgrad.data._columns import is_category
+from natgrad.data._columns import CATEGORIES
 from natgrad.data._dataset import ParquetDataset
+from natgrad.data._table import kind_of
 from natgrad.errors import CheckpointError, InputError
 
 
@@ -68,12 +69,8 @@ def shuffle(
         groups = 0
         for at, bucket in enumerate(buckets):
             bits = np.random.Philox(key=[seed, at], counter=[0, 0, 0, 1])
-            groups += _write(
-                bucket,
-                draft / f"part-{at:05d}.parquet",
-                rows_per_group,
-                np.random.Generator(bits),
-            )
+            path = draft / f"part-{at:05d}.parquet"
+            groups += _write(bucket, path, rows_per_group, np.random.Generator(bits))
             bucket.unlink()
         if out.exists():
             shutil.rmtree(out)
@@ -150,7 +147,7 @@ def _write(
         table = arrow.ipc.open_stream(source).read_all().combine_chunks()
         table = table.take(arrow.array(generator.permutation(len(table))))
     groups = -(-len(table) // rows_per_group)
-    texts = [field.name for field in table.schema if is_category(field.type)]
+    texts = [each.name for each in table.schema if kind_of(each.type) in CATEGORIES]
     options: dict[str, Any] = {
         "row_group_size": -(-len(table) // groups),
         "compression": "snappy",
@@ -170,7 +167,9 @@ def _check_free(out: Path, dataset: ParquetDataset, overwrite: bool) -> None:
         return
     if not out.is_dir():
         raise InputError(f"{out} is a file; it should be a folder")
-    others = [path.name for path in out.iterdir() if not _is_ours(path)]
+    others = [
+        path.name for path in out.iterdir() if not path.match("part-?????.parquet")
+    ]
     if others:
         raise InputError(
             f"{out} has {others[0]!r}, which shuffle did not make; write to another "
@@ -180,10 +179,6 @@ def _check_free(out: Path, dataset: ParquetDataset, overwrite: bool) -> None:
         raise InputError(
             f"{out} has a table already; overwrite=True replaces it, or --force"
         )
-
-
-def _is_ours(path: Path) -> bool:
-    return path.match("part-?????.parquet")
 
 
 @contextlib.contextmanager

@@ -20,7 +20,6 @@ import numpy as np
 from natgrad._runtime.cache_folder import cache_folder
 from natgrad._text import choices, naming
 from natgrad.data import _tables as tables
-from natgrad.data._columns import numbers
 from natgrad.datasets._registry import KNOWN, Dataset
 from natgrad.errors import InputError
 
@@ -183,14 +182,12 @@ def read(file: Path) -> tuple[list[str], np.ndarray, np.ndarray]:
         return _read_npz(file)
     table = tables.read(file)
     with naming(file):
-        columns = {name: numbers(table[name], name) for name in table.column_names}
+        columns = {name: table[name].numbers() for name in table.column_names}
         for name, values in columns.items():
             if np.isnan(values).any():
                 raise InputError(f"column {name!r} has unexpected nulls")
-    *inputs, y = columns.values()
-    if file.suffix == ".parquet":
-        y = y.astype(table[-1].type.to_pandas_dtype(), copy=False)
-    return list(columns), np.column_stack(inputs), y
+    names = list(columns)
+    return names, np.column_stack([*columns.values()][:-1]), table[names[-1]].values
 
 
 def _read_npz(file: Path) -> tuple[list[str], np.ndarray, np.ndarray]:

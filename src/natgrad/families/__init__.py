@@ -1,19 +1,19 @@
 """Exponential families; each class is a coordinate system."""
 
 from natgrad.families import (
-    beta as beta,
-    categorical as categorical,
-    diagonal as diagonal,
-    dirichlet as dirichlet,
-    gamma as gamma,
-    gaussian as gaussian,
-    inverse_gamma as inverse_gamma,
-    low_rank as low_rank,
-    normal_inverse_wishart as normal_inverse_wishart,
-    wishart as wishart,
+    beta,
+    categorical,
+    diagonal,
+    dirichlet,
+    gamma,
+    gaussian,
+    inverse_gamma,
+    low_rank,
+    normal_inverse_wishart,
+    wishart,
 )
-from natgrad.families._base import AbstractDistribution as AbstractDistribution
-from natgrad.families._implicit import AbstractImplicit as AbstractImplicit
+from natgrad.families._base import AbstractDistribution
+from natgrad.families._implicit import AbstractImplicit
 
 
 __all__ = [

@@ -101,13 +101,6 @@ class AbstractDiagonal(AbstractDistribution[Statistics]):
         change = eta.first**2 - here.first**2
         return self.variances() + (eta.second - here.second) - change
 
-    def _stepped(
-        self, slope: Statistics, size: Float[Array, ""]
-    ) -> tuple[Vector, Vector]:
-        """The new mean, and the new precisions."""
-        precision = 1 / self.variances() + 2 * size * slope.second
-        return self.location() - size * slope.first / precision, precision
-
 
 class Moments(AbstractDiagonal):
     """A diagonal Gaussian in the coordinates m and v.
@@ -145,7 +138,8 @@ class Moments(AbstractDiagonal):
         return Moments(variances * slope.first, change)
 
     def stepped(self, slope: Statistics, size: Float[Array, ""]) -> "Moments":
-        mean, precision = self._stepped(slope, size)
+        precision = 1 / self.variances() + 2 * size * slope.second
+        mean = self.mean - size * slope.first / precision
         return Moments(mean, self.var.at(1 / precision))
 
 

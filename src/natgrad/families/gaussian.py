@@ -41,15 +41,8 @@ class Statistics(NamedTuple):
     second: Float[Array, "*batch M M"]
 
 
-@family(Statistics)
-class AbstractGaussian(AbstractDistribution[Statistics]):
-    """N(m, S), in which θ = (S⁻¹m, −S⁻¹/2) and η = (m, S + mmᵀ).
-
-    Slopes are taken with respect to the statistics centred at the distribution itself,
-    (u − m, (u − m)(u − m)ᵀ), where ∂L/∂η is (∂L/∂m, ∂L/∂S). Centring changes neither
-    the family nor the step, and it keeps all digits however large the mean is. F is any
-    factor of the covariance, F Fᵀ = S.
-    """
+class AbstractCorrelated(AbstractDistribution[Statistics]):
+    """N(m, S) with a covariance that is not diagonal, S = F Fᵀ for any factor F."""
 
     @abc.abstractmethod
     def location(self) -> Vector:
@@ -68,14 +61,6 @@ class AbstractGaussian(AbstractDistribution[Statistics]):
         """F⁻¹ x"""
 
     @abc.abstractmethod
-    def spread(self, columns: Shared) -> Shared:
-        """Fᵀ x, whose squares sum to the variance of xᵀu."""
-
-    def variances(self, columns: Shared) -> Float[Array, "... K"]:
-        """The variance of xᵀu for each column x."""
-        return (self.spread(columns) ** 2).sum(-2)
-
-    @abc.abstractmethod
     def log_det(self) -> Scalar:
         """log |S|"""
 
@@ -84,17 +69,14 @@ class AbstractGaussian(AbstractDistribution[Statistics]):
         return Statistics(mean, self.covariance() + outer(mean, mean))
 
     def log_normalizer(self, theta: Statistics) -> Scalar:
-        return log_normalizer_at(theta)
+        root = cholesky(symmetric(-2 * theta.second))
+        half = solve_lower(root, theta.first[..., None])[..., 0]
+        diagonal = jnp.diagonal(root, axis1=-2, axis2=-1)
+        constant = half.shape[-1] / 2 * math.log(2 * math.pi)
+        return (half**2).sum(-1) / 2 - jnp.log(diagonal).sum(-1) + constant
 
     def statistics(self, u: Vector) -> Statistics:
         return Statistics(u, outer(u, u))
-
-    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
-        mean = self.location()
-        columns = (*mean.shape, math.prod(shape))
-        noise = jax.random.normal(key, columns, mean.dtype)
-        draws = mean[..., None] + self.factor() @ noise
-        return jnp.moveaxis(draws, -1, 0).reshape(shape + mean.shape)
 
     def log_prob(self, u: Array) -> Float[Array, "..."]:
         here = self.location()
@@ -108,6 +90,32 @@ class AbstractGaussian(AbstractDistribution[Statistics]):
     def entropy(self) -> Scalar:
         constant = self.location().shape[-1] * (1 + math.log(2 * math.pi))
         return (self.log_det() + constant) / 2
+
+
+@family(Statistics)
+class AbstractGaussian(AbstractCorrelated):
+    """N(m, S), in which θ = (S⁻¹m, −S⁻¹/2) and η = (m, S + mmᵀ).
+
+    Slopes are taken with respect to the statistics centred at the distribution itself,
+    (u − m, (u − m)(u − m)ᵀ), where ∂L/∂η is (∂L/∂m, ∂L/∂S). Centring changes neither
+    the family nor the step, and it keeps all digits however large the mean is. F is any
+    factor of the covariance, F Fᵀ = S.
+    """
+
+    @abc.abstractmethod
+    def spread(self, columns: Shared) -> Shared:
+        """Fᵀ x, whose squares sum to the variance of xᵀu."""
+
+    def variances(self, columns: Shared) -> Float[Array, "... K"]:
+        """The variance of xᵀu for each column x."""
+        return (self.spread(columns) ** 2).sum(-2)
+
+    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        mean = self.location()
+        columns = (*mean.shape, math.prod(shape))
+        noise = jax.random.normal(key, columns, mean.dtype)
+        draws = mean[..., None] + self.factor() @ noise
+        return jnp.moveaxis(draws, -1, 0).reshape(shape + mean.shape)
 
     def kl(self, other: Any) -> Scalar:
         """KL(self ‖ other); `other` may be a diagonal Gaussian."""
@@ -126,15 +134,6 @@ class AbstractGaussian(AbstractDistribution[Statistics]):
         here = self.expectation()
         change = outer(eta.first, eta.first) - outer(here.first, here.first)
         return self.covariance() + (eta.second - here.second) - change
-
-
-def log_normalizer_at(theta: Statistics) -> Scalar:
-    """A(θ), that of every Gaussian."""
-    root = cholesky(symmetric(-2 * theta.second))
-    half = solve_lower(root, theta.first[..., None])[..., 0]
-    diagonal = jnp.diagonal(root, axis1=-2, axis2=-1)
-    constant = half.shape[-1] / 2 * math.log(2 * math.pi)
-    return (half**2).sum(-1) / 2 - jnp.log(diagonal).sum(-1) + constant
 
 
 def kl_from_factors(q: Any, other: Any) -> Scalar:

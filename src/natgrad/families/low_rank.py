@@ -9,14 +9,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from natgrad.errors import InputError
-from natgrad.families._base import AbstractDistribution, all_finite, family
+from natgrad.families._base import all_finite, family
 from natgrad.families._implicit import conjugate_gradients
 from natgrad.families.diagonal import AbstractDiagonal, eye_of
-from natgrad.families.gaussian import (
-    Statistics,
-    kl_from_factors,
-    log_normalizer_at,
-)
+from natgrad.families.gaussian import AbstractCorrelated, Statistics, kl_from_factors
 from natgrad.linalg._triangular import (
     Columns,
     Matrix,
@@ -25,7 +21,6 @@ from natgrad.linalg._triangular import (
     cholesky,
     eye_like,
     matvec,
-    outer,
     solve_lower,
     solve_lower_transposed,
     symmetric,
@@ -48,7 +43,7 @@ ROUNDS = 500
 
 
 @family(Statistics)
-class MeanPrecision(AbstractDistribution[Statistics]):
+class MeanPrecision(AbstractCorrelated):
     """N(m, S) with S⁻¹ = diag(d) + B Bᵀ, in the coordinates m, d and B.
 
     B has one column for each direction in which the precision differs from a diagonal,
@@ -115,20 +110,11 @@ class MeanPrecision(AbstractDistribution[Statistics]):
         precision += self.diagonal.value()[..., None] * eye_like(precision)
         return Statistics(matvec(precision, self.mean), -precision / 2)
 
-    def expectation(self) -> Statistics:
-        return Statistics(self.mean, self.covariance() + outer(self.mean, self.mean))
-
     def at_natural(self, theta: Statistics) -> "MeanPrecision":
         raise InputError(CURVED.format("natural"))
 
     def at_expectation(self, eta: Statistics) -> "MeanPrecision":
         raise InputError(CURVED.format("expectation"))
-
-    def log_normalizer(self, theta: Statistics) -> Scalar:
-        return log_normalizer_at(theta)
-
-    def statistics(self, u: Vector) -> Statistics:
-        return Statistics(u, outer(u, u))
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         # S (√d ε + B ε′) has the covariance S S⁻¹ S.
@@ -140,18 +126,6 @@ class MeanPrecision(AbstractDistribution[Statistics]):
         roots = jnp.sqrt(self.diagonal.value())[..., None]
         draws = mean[..., None] + self.solve(roots * noise + self.factors @ low)
         return jnp.moveaxis(draws, -1, 0).reshape(shape + mean.shape)
-
-    def log_prob(self, u: Array) -> Float[Array, "..."]:
-        u, mean = jnp.broadcast_arrays(u, self.mean)
-        columns = jnp.moveaxis((u - mean).reshape((-1, *self.mean.shape)), 0, -1)
-        distance = (self.whiten(columns) ** 2).sum(-2)
-        constant = self.log_det() + u.shape[-1] * math.log(2 * math.pi)
-        log_prob = -(distance + constant[..., None]) / 2
-        return jnp.moveaxis(log_prob, -1, 0).reshape(u.shape[:-1])
-
-    def entropy(self) -> Scalar:
-        constant = self.mean.shape[-1] * (1 + math.log(2 * math.pi))
-        return (self.log_det() + constant) / 2
 
     def kl(self, other: Any) -> Scalar:
         """KL(self ‖ other); `other` may be a diagonal or a full Gaussian."""

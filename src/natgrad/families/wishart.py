@@ -114,8 +114,8 @@ class AbstractWishart(AbstractDistribution[Statistics]):
         halves = _halves(self.dof(), size)
         return digamma(halves).sum(-1) + size * math.log(2) + self.log_det()
 
-    def _excess_at(self, eta: Statistics) -> Scalar:
-        """The excess at which log |E[X]| − E[log |X|] is what η says.
+    def _excess_and_scale_at(self, eta: Statistics) -> tuple[Scalar, Matrix]:
+        """The excess at which log |E[X]| − E[log |X|] is what η says, and V.
 
         It is sought on a log-log scale, where the relation is nearly straight, and as a
         change from the one at hand, which loses no digits there.
@@ -146,7 +146,9 @@ class AbstractWishart(AbstractDistribution[Statistics]):
         def tangent_solve(linear: Callable[[Scalar], Scalar], right: Scalar) -> Scalar:
             return right / linear(jnp.ones_like(right))
 
-        return jnp.exp(lax.custom_root(residual, start, solve, tangent_solve))
+        excess = jnp.exp(lax.custom_root(residual, start, solve, tangent_solve))
+        dof = excess + (size - 1)
+        return excess, eta.matrix / dof[..., None, None]
 
 
 class ScaleDof(AbstractWishart):
@@ -186,10 +188,8 @@ class ScaleDof(AbstractWishart):
         return ScaleDof(scale, self.excess.at(2 * theta.log_det + 2))
 
     def at_expectation(self, eta: Statistics) -> "ScaleDof":
-        excess = self._excess_at(eta)
-        dof = excess + (eta.matrix.shape[-1] - 1)
-        scale = self.scale.at(eta.matrix / dof[..., None, None])
-        return ScaleDof(scale, self.excess.at(excess))
+        excess, scale = self._excess_and_scale_at(eta)
+        return ScaleDof(self.scale.at(scale), self.excess.at(excess))
 
 
 class RateDof(AbstractWishart):
@@ -228,9 +228,8 @@ class RateDof(AbstractWishart):
         return RateDof(self.rate.at(-2 * theta.matrix), excess)
 
     def at_expectation(self, eta: Statistics) -> "RateDof":
-        excess = self._excess_at(eta)
-        dof = excess + (eta.matrix.shape[-1] - 1)
-        rate = self.rate.at_factor(inverse_root(eta.matrix / dof[..., None, None]))
+        excess, scale = self._excess_and_scale_at(eta)
+        rate = self.rate.at_factor(inverse_root(scale))
         return RateDof(rate, self.excess.at(excess))
 
 

@@ -34,7 +34,7 @@ LEAST_NOISE = 0.05
 of them is not noise."""
 
 
-def student_t_score(y: Any, weight: Any = None) -> float:
+def student_t_score(y: object, weight: object = None) -> float:
     """The mean log density of targets under a Student-t that is fitted to them.
 
     It is infinite if they are all equal.
@@ -59,7 +59,7 @@ def student_t_score(y: Any, weight: Any = None) -> float:
     return float(constant - (DOF + 1) / 2 * part @ tails)
 
 
-def worse(elbo: float, y: Any, weight: Any = None) -> str | None:
+def worse(elbo: float, y: object, weight: object = None) -> str | None:
     """What to warn of, if the ELBO per row of a fit is below that distribution."""
     score = student_t_score(y, weight)
     if not math.isfinite(score) or elbo >= score - SLACK:
@@ -72,7 +72,7 @@ def worse(elbo: float, y: Any, weight: Any = None) -> str | None:
     )
 
 
-def has_heavy_tails(values: Any, weight: Any = None) -> bool:
+def has_heavy_tails(values: object, weight: object = None) -> bool:
     """Whether a Student-t distribution fits clearly better than a normal one."""
     values = np.asarray(values, float)
     part = np.ones(len(values)) if weight is None else np.asarray(weight, float)

@@ -4,7 +4,7 @@ The sums do not depend on the noise. So it can change without another pass, and 
 of some rows can be added to those of others.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,15 +12,34 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from natgrad.data._batch import Batch
+from natgrad.data._batches import blocks
 from natgrad.families.gaussian import Moments
+from natgrad.gp._parameters import Numbers
 from natgrad.gp._projection import inverse_factor
 from natgrad.gp._sparse import SparseGP
+from natgrad.gp.kernels import AbstractKernel
+from natgrad.gp.likelihoods import Gaussian
+from natgrad.gp.means import AbstractMean
 from natgrad.linalg import Sqrt
 from natgrad.linalg._triangular import eye_like, inverse_upper, lower_apply
 
 
 BLOCK = 2048
 """How many rows are projected at a time, to bound the memory."""
+
+
+class Hyperparameters(NamedTuple):
+    """A kernel, a Gaussian likelihood and a mean: a model without q.
+
+    >>> from natgrad.gp import exact
+    >>> hyper = exact.Hyperparameters(model.kernel, model.likelihood, model.mean)
+    >>> print(f"{hyper.likelihood.variance:.2f}")
+    0.01
+    """
+
+    kernel: AbstractKernel
+    likelihood: Gaussian
+    mean: AbstractMean
 
 
 class RowSums(NamedTuple):
@@ -33,45 +52,36 @@ class RowSums(NamedTuple):
     moment: Float[Array, " M"]
 
 
-def inverse_of_prior(of: Any, inducing: Any) -> Float[Array, "M M"]:
-    """L⁻¹ of the inducing inputs; `of` is a kernel, a likelihood and a mean."""
-    z = in_floating_point(of, inducing)
-    return inverse_factor(of.kernel(z, z))
+def inverse_of_prior(hyper: Hyperparameters, inducing: Numbers) -> Float[Array, "M M"]:
+    """L⁻¹ of the inducing inputs."""
+    z = in_floating_point(hyper, inducing)
+    return inverse_factor(hyper.kernel(z, z))
 
 
-def row_sums(of: Any, inducing: Any, batch: Batch, inverse: Any) -> RowSums:
+def row_sums(
+    hyper: Hyperparameters, inducing: Numbers, batch: Batch, inverse: Array
+) -> RowSums:
     """The sums over a batch; `inverse` is L⁻¹."""
-    z = in_floating_point(of, inducing)
+    z = in_floating_point(hyper, inducing)
 
-    def add(sums: RowSums, rows: Any) -> tuple[RowSums, None]:
-        x, y, weight = rows
+    def add(sums: RowSums, rows: Batch) -> tuple[RowSums, None]:
+        x, y, weight = (jnp.asarray(each, z.dtype) for each in rows[:3])
         scale = jnp.sqrt(weight)
-        weighted = lower_apply(inverse, of.kernel(z, x)) * scale[None]
-        residual = (y - of.mean(x)) * scale
+        weighted = lower_apply(inverse, hyper.kernel(z, x)) * scale[None]
+        residual = (y - hyper.mean(x)) * scale
         found = RowSums(weighted @ weighted.T, weighted @ residual)
         return jax.tree.map(jnp.add, sums, found), None
 
-    count = jnp.ones(len(batch.x)) if batch.weight is None else batch.weight
-    size = min(len(batch.x), BLOCK)
-    columns = [_blocks(each, size, z.dtype) for each in (batch.x, batch.y)]
-    columns.append(_blocks(count, size, z.dtype, "constant"))
     empty = RowSums(jnp.zeros_like(inverse), jnp.zeros_like(inverse[0]))
-    return lax.scan(add, empty, tuple(columns))[0]
+    return lax.scan(add, empty, blocks(batch, BLOCK))[0]
 
 
-def in_floating_point(of: Any, inducing: Any) -> Float[Array, "M D"]:
+def in_floating_point(hyper: Hyperparameters, inducing: Numbers) -> Float[Array, "M D"]:
     """Inducing inputs as a model has them."""
-    return SparseGP(of.kernel, of.likelihood, inducing, mean=of.mean).inducing
+    return SparseGP(hyper.kernel, hyper.likelihood, inducing, mean=hyper.mean).inducing
 
 
-def _blocks(column: Any, size: int, dtype: Any, mode: str = "edge") -> Array:
-    """Rows in blocks; the last is filled with its last row, or with zeros."""
-    column = jnp.asarray(column, dtype)
-    fill = [(0, -len(column) % size)] + [(0, 0)] * (column.ndim - 1)
-    return jnp.pad(column, fill, mode=mode).reshape(-1, size, *column.shape[1:])
-
-
-def root_of_covariance(sums: RowSums, variance: Any) -> Float[Array, "M M"]:
+def root_of_covariance(sums: RowSums, variance: Array | float) -> Float[Array, "M M"]:
     """The Cholesky factor of the covariance of the best q.
 
     In whitened coordinates its precision is I + Σ w a aᵀ / σ².
@@ -80,11 +90,10 @@ def root_of_covariance(sums: RowSums, variance: Any) -> Float[Array, "M M"]:
     return inverse_upper(precision + eye_like(precision)).T
 
 
-def solved(of: Any, inducing: Any, sums: RowSums, root: Any) -> SparseGP:
-    """The model with the best q; `root` is that of its covariance.
-
-    `of` is a kernel, Gaussian noise and a mean.
-    """
-    variance = of.likelihood.variance
+def solved(
+    hyper: Hyperparameters, inducing: Numbers, sums: RowSums, root: Array
+) -> SparseGP:
+    """The model with the best q; `root` is that of its covariance."""
+    variance = hyper.likelihood.variance
     q = Moments(root @ (root.T @ sums.moment) / variance, Sqrt(root))
-    return SparseGP(of.kernel, of.likelihood, inducing, q, of.mean)
+    return SparseGP(hyper.kernel, hyper.likelihood, inducing, q, hyper.mean)

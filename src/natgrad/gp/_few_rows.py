@@ -16,15 +16,8 @@ from scipy.special import stdtrit
 
 from natgrad.data._batch import Batch
 from natgrad.gp.kernels import AbstractKernel, AbstractStationary
-from natgrad.gp.likelihoods import (
-    Gaussian,
-    HeteroskedasticGaussian,
-    LinearCoregionalization,
-    StudentT,
-)
+from natgrad.gp.likelihoods import AbstractLikelihood, Gaussian, LinearCoregionalization
 
-
-__all__ = ["FADED", "few", "least_noise", "misfit", "misfit_of_sample"]
 
 FADED = 128
 """The prior is weaker the more rows there are, and is gone with so many."""
@@ -39,9 +32,6 @@ have no correct digits left."""
 FEWEST, EACH = 10, 10
 """The fewest rows that tell how wide intervals should be: in any table, and for each
 hyperparameter of a small table if they have no prior."""
-
-NOISY = (Gaussian, StudentT, HeteroskedasticGaussian)
-"""Likelihoods of real targets, whose noise may vanish."""
 
 
 def _widening(rows: int) -> float:
@@ -70,6 +60,11 @@ def few(rows: int, hyperparameters: int = 0) -> str | None:
     )
 
 
+def is_noisy(likelihood: AbstractLikelihood, rows: Batch) -> bool:
+    """Whether targets are f with noise that may vanish, and all were observed."""
+    return likelihood.is_location and "upper" not in rows.columns
+
+
 def misfit(kernel: AbstractKernel, likelihood: Any, batch: Batch) -> Float[Array, ""]:
     """Minus the log prior of the hyperparameters, up to a constant; never negative.
 
@@ -88,7 +83,7 @@ def misfit(kernel: AbstractKernel, likelihood: Any, batch: Batch) -> Float[Array
         return vanished
     log_root, total = math.log(x.shape[1]) / 2, zero
     log_variance = zero + math.log(2.0)  # where kernels begin
-    if isinstance(likelihood, NOISY):
+    if is_noisy(likelihood, batch):
         spread = _log_spread(y.astype(x.dtype), weight)
         log_variance = 2 * spread
         total += _of_noise(likelihood, spread)
@@ -129,17 +124,14 @@ def _of_vanished(likelihood: Gaussian, y: Array, weight: Array) -> Array:
     The evidence has no bound where rows agree exactly.
     """
     least = jnp.log(least_noise(y, weight))
-    return weight.sum() * jnp.maximum(least - likelihood.log_variance / 2, 0) ** 2
+    return weight.sum() * jnp.maximum(least - likelihood.log_noise, 0) ** 2
 
 
-def _of_noise(likelihood: Any, log_spread: Array) -> Array:
+def _of_noise(likelihood: AbstractLikelihood, log_spread: Array) -> Array:
     """The squared distance of the noise from what is expected, on logarithms."""
-    log_noise = log_spread + math.log(NOISE)
-    if isinstance(likelihood, Gaussian):
-        return (likelihood.log_variance / 2 - log_noise) ** 2
-    if isinstance(likelihood, StudentT):
-        return (likelihood.log_scale - log_noise) ** 2
-    return jnp.zeros_like(log_spread)
+    if likelihood.log_noise is None:
+        return jnp.zeros_like(log_spread)
+    return (likelihood.log_noise - log_spread - math.log(NOISE)) ** 2
 
 
 def _of_outputs(
@@ -153,7 +145,7 @@ def _of_outputs(
     for own, target in zip(likelihood.likelihoods, y.T, strict=True):
         is_seen = ~jnp.isnan(target)
         known = jnp.where(is_seen, weight, 0)
-        if isinstance(own, NOISY):
+        if own.is_location:
             spread = _log_spread(jnp.where(is_seen, target, 0), known)
             total += _strength(known) * _of_noise(own, spread)
     return total

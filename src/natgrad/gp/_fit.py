@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -19,12 +19,12 @@ from natgrad.data._batches import (
     IterableBatches,
     as_batch,
     as_batches,
-    longer,
+    blocks,
 )
 from natgrad.data._parquet import Parquet
 from natgrad.errors import InputError, InputWarning
 from natgrad.gp._baseline import worse
-from natgrad.gp._few_rows import FADED, NOISY, few
+from natgrad.gp._few_rows import FADED, few, is_noisy
 from natgrad.gp._profile import whole_rule
 from natgrad.gp._spacing import default_hyperparameters
 from natgrad.gp._sparse import SparseGP, elbo, work
@@ -35,6 +35,7 @@ from natgrad.gp.likelihoods._rows import (
     log_predictives,
 )
 from natgrad.train._loop import CONVERGED, Fitted, run
+from natgrad.train._options import Options
 from natgrad.train._rules import Rule, averaged
 
 
@@ -51,13 +52,12 @@ SCORED = 1024
 
 def fit(
     model: SparseGP,
-    data: Any,
+    data: object,
     *,
-    held_out: Any = None,
+    held_out: object = None,
     rule: Rule | None = None,
     batch_size: int | None = None,
-    seed: int = 0,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> Fitted:
     """Trains a model on data; returns it as `params`, and the `history` of the run.
 
@@ -99,8 +99,9 @@ def fit(
             "alternating(natural, ordinary) and natgrad.train.in_turn make"
         )
     is_free = rule is None and batch_size is None and not isinstance(data, Batches)
-    score = None if held_out is None else _score(model, as_batch(held_out))
-    batches = as_batches(data, batch_size or BATCH, seed)
+    if held_out is not None:
+        options["score"] = _score(model, as_batch(held_out))
+    batches = as_batches(data, batch_size or BATCH, options.get("seed", 0))
     check_batches(model, batches)
     num_data, whole = batches.num_data, None
     loss = lambda model, batch: -elbo(model, batch, num_data)
@@ -109,14 +110,11 @@ def fit(
         whole, rule = batches.columns, whole_rule(model, batches.total)
     elif rule is None:
         rule = default_rule(None, None)._replace(sized=default_rule)
-    uncensored = getattr(model.likelihood, "noise", model.likelihood)
-    chosen = {
-        "num_inducing": len(model.inducing),
-        "likelihood": type(uncensored).__name__,
-    }
+    likelihood = type(model.likelihood.observed).__name__
+    chosen = {"num_inducing": len(model.inducing), "likelihood": likelihood}
     options["config"] = (options.get("config") or {}) | chosen
-    fitted = run(rule, model, batches, seed=seed, score=score, loss=loss, **options)
-    if whole is not None and isinstance(model.likelihood, NOISY):
+    fitted = run(rule, model, batches, loss=loss, **options)
+    if whole is not None and is_noisy(model.likelihood, whole):
         _warn_of_doubts(fitted, whole)
     return fitted
 
@@ -169,7 +167,7 @@ def check_batches(model: SparseGP, batches: Batches) -> None:
         )
 
 
-def check_shapes(model: SparseGP, batch: Any, name: str) -> None:
+def check_shapes(model: SparseGP, batch: object, name: str) -> None:
     """Raises an error unless a batch has inputs and targets of the model."""
     if not isinstance(batch, Batch):
         raise InputError(
@@ -221,12 +219,10 @@ def check(model: SparseGP, batch: Any, name: str) -> None:
         raise InputError(f"the weights of {name} are all 0; some should be positive")
 
 
-def _score(model: SparseGP, held_out: Any) -> Callable[[SparseGP], Array]:
+def _score(model: SparseGP, held_out: Batch) -> Callable[[SparseGP], Array]:
     """The mean log density of held-out targets, as a function of the model."""
     check(model, held_out, "held_out")
-    size = min(SCORED, len(held_out.x))
-    cut = lambda column: column.reshape(-1, size, *column.shape[1:])
-    blocks = jax.tree.map(cut, longer(held_out, -len(held_out.x) % size))
+    scored = blocks(held_out, SCORED)
 
     def score(model: SparseGP) -> Array:
         def block(rows: Batch) -> Array:
@@ -234,7 +230,7 @@ def _score(model: SparseGP, held_out: Any) -> Callable[[SparseGP], Array]:
             values = log_predictives(model.likelihood, *latent, rows)
             return jnp.asarray(rows.weight, values.dtype) @ values
 
-        rows = jax.tree.map(jnp.asarray, blocks)
-        return lax.map(block, rows).sum() / blocks.weight.sum()
+        rows = jax.tree.map(jnp.asarray, scored)
+        return lax.map(block, rows).sum() / np.asarray(scored.weight).sum()
 
     return score

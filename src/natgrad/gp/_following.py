@@ -48,7 +48,7 @@ ROUNDED = 1e-6
 
 
 @functools.partial(filter_jit, compiler_options=SHORT_RUN)
-def worth_of(model: Any, old: OldSites, piece: Any) -> tuple[Array, Array]:
+def worth_of(model: SparseGP, old: OldSites, piece: Batch) -> tuple[Array, Array]:
     """How much is known at each candidate, and what the inducing inputs lose now."""
     worth = information(model, old, piece)
     rest = jnp.maximum(model.project(jnp.asarray(piece.x)).rest, 0)
@@ -57,7 +57,7 @@ def worth_of(model: Any, old: OldSites, piece: Any) -> tuple[Array, Array]:
 
 
 @functools.partial(filter_jit, compiler_options=SHORT_RUN)
-def moved(model: Any, old: OldSites) -> tuple[OldSites, Array]:
+def moved(model: SparseGP, old: OldSites) -> tuple[OldSites, Array]:
     """Old sites at a model's inducing inputs, and what they lose there, in nats."""
     view = seen(model, old)
     return at_model(model, Statistics(view.linear, view.precision)), view.lost
@@ -66,11 +66,11 @@ def moved(model: Any, old: OldSites) -> tuple[OldSites, Array]:
 @functools.partial(jit, static_argnums=0, compiler_options=SHORT_RUN)
 def learned(
     complete: Constants,
-    trained: Any,
+    trained: SparseGP,
     old: OldSites,
     rows: Batch,
     gone: Array,
-    steps: Any,
+    steps: Array,
 ) -> tuple[Any, Array]:
     """The model after some evaluations, and minus its bound.
 
@@ -81,12 +81,12 @@ def learned(
     first = jnp.asarray(rows.x)[: len(gone)]
     sample = kept_rows(complete(trained), old, first, gone)
 
-    def step(carry: Any) -> Any:
+    def step(carry: tuple[Any, ...]) -> Any:
         model, state, left = carry
         model, state, _ = rule.step(model, state, (rows, old, sample), complete)
         return model, state, left - 1
 
-    def going(carry: Any) -> Array:
+    def going(carry: tuple[Any, ...]) -> Array:
         return (carry[2] > 0) & ~carry[1].is_over
 
     begun = (trained, rule.init(trained), jnp.asarray(steps))
@@ -96,7 +96,7 @@ def learned(
 
 @functools.partial(filter_jit, compiler_options=SHORT_RUN)
 def remembered(
-    model: Any, old: OldSites, rows: Any, leaves: Array, is_new: Array
+    model: SparseGP, old: OldSites, rows: Batch, leaves: Array, is_new: Array
 ) -> tuple[OldSites, Array]:
     """The sites of all rows that are gone, and what inducing inputs lose, in nats."""
     view, there = seen(model, old), model.project(jnp.asarray(rows.x))
@@ -119,12 +119,12 @@ def _rule(rows: int) -> Rule:
 
 
 def _evaluate(
-    model: Any, kept: RowSites, batch: Any, complete: Constants = NONE
+    model: SparseGP, kept: RowSites, batch: Any, complete: Constants = NONE
 ) -> Evaluated:
     """The profile at a model's hyperparameters: new rows, kept rows and old sites."""
     rows, old, sample = batch
 
-    def view(model: Any) -> Any:
+    def view(model: SparseGP) -> Any:
         whole = complete(model)
         both = whole.project(jnp.concatenate([rows.x, old.inducing]))
         there, at_old = part(both, 0, len(rows.x)), part(both, len(rows.x), None)
@@ -134,7 +134,7 @@ def _evaluate(
 
     parts, pull_back = jax.vjp(view, model)
 
-    def loss(model: Any, parts: Any) -> Array:
+    def loss(model: SparseGP, parts: tuple[Any, ...]) -> Array:
         whole, (there, sites, change) = complete(model), parts
         known = projected_elbo(whole, there, rows) + sites.expected(whole.posterior)
         # Old sites say nothing of f between their inducing inputs.

@@ -4,6 +4,7 @@ Of the rows that are gone it keeps their sites, at the inducing inputs, and a un
 sample of the rows themselves, from which the noise is learned.
 """
 
+import dataclasses
 from typing import Any, cast
 
 import equinox as eqx
@@ -15,7 +16,7 @@ from jaxtyping import Float
 from natgrad._runtime.threads import few_threads, largest
 from natgrad._warnings import warn
 from natgrad.data._batch import Batch
-from natgrad.data._batches import as_batch, longer, padded, some_rows
+from natgrad.data._batches import as_batch, pad_rows, padded, pieces, some_rows
 from natgrad.errors import FitError, InputError, InputWarning
 from natgrad.gp._carried import OldSites, nothing, scaled, sites_of
 from natgrad.gp._fit import check
@@ -70,7 +71,7 @@ class Online(eqx.Module):
     half_life: float | None = eqx.field(static=True)
     seed: int = eqx.field(static=True)
 
-    def update(self, data: Any) -> "Online":
+    def update(self, data: object) -> "Online":
         """The model after more rows, which need not be seen again.
 
         The posterior, the inducing inputs and the hyperparameters follow the rows.
@@ -87,7 +88,7 @@ class Online(eqx.Module):
         """
         batch, online = _checked(self.model, data), self
         with few_threads(max(self.num_inducing, largest(self.model))):
-            for piece in _pieces(batch):
+            for piece in pieces(batch, PIECE):
                 online = _after(online, piece)
         if online.lost > DOUBTFUL >= self.lost:
             warn(
@@ -101,7 +102,7 @@ class Online(eqx.Module):
 
 def online(
     model: SparseGP,
-    data: Any = None,
+    data: object = None,
     *,
     num_inducing: int | None = None,
     memory: int = KEPT,
@@ -136,12 +137,12 @@ def online(
     if data is None:
         return Online(model, 0.0, 0.0, 0, 0.0, 0.0, sites_of(model), *kept)
     begun = Online(model, 0.0, 0.0, 0, 0.0, 0.0, nothing(model), *kept)
-    for piece in _pieces(_checked(model, data)):
+    for piece in pieces(_checked(model, data), PIECE):
         begun = _after(begun, piece, is_known=True)
     return begun
 
 
-def _checked(model: SparseGP, data: Any) -> Any:
+def _checked(model: SparseGP, data: object) -> Any:
     """Rows of weight above 0, in arrays of the model's precision."""
     batch = as_batch(data)
     check(model, batch, "data")
@@ -150,11 +151,6 @@ def _checked(model: SparseGP, data: Any) -> Any:
     dtype = model.inducing.dtype
     batch = jax.tree.map(lambda column: np.asarray(column).astype(dtype), batch)
     return some_rows(batch, np.flatnonzero(batch.weight > 0))
-
-
-def _pieces(batch: Batch) -> list[Any]:
-    begins = range(0, len(batch.x), PIECE)
-    return [some_rows(batch, slice(begin, begin + PIECE)) for begin in begins]
 
 
 def _after(online: Online, piece: Any, is_known: bool = False) -> Online:
@@ -171,7 +167,7 @@ def _after(online: Online, piece: Any, is_known: bool = False) -> Online:
         rows = jax.tree.map(lambda a, b: np.concatenate([a, b]), online.rows, piece)
     stays = np.sort(np.argsort(keys, kind="stable")[: online.memory])
     capacity = online.memory + len(padded(piece).x)
-    filled = longer(rows, capacity - len(rows.x))
+    filled = pad_rows(rows, capacity)
     is_new, leaves = np.zeros((2, capacity))
     is_new[known : len(rows.x)], leaves[: len(rows.x)] = 1, 1
     leaves[stays] = 0
@@ -196,20 +192,16 @@ def _after(online: Online, piece: Any, is_known: bool = False) -> Online:
         model = complete(trained)
         old, more = remembered(model, old, filled, leaves, is_new)
     lost = online.lost * online.num_data + max(float(lost + more), 0.0)
-    return Online(
-        model,
-        weight,
-        lost / weight,
-        online.count + len(piece.x),
-        learned_at,
-        online.unsampled,
-        old,
-        some_rows(rows, stays) if online.memory else None,
-        keys[stays],
-        online.num_inducing,
-        online.memory,
-        online.half_life,
-        online.seed,
+    return dataclasses.replace(
+        online,
+        model=model,
+        num_data=weight,
+        lost=lost / weight,
+        count=online.count + len(piece.x),
+        learned_at=learned_at,
+        old=old,
+        rows=some_rows(rows, stays) if online.memory else None,
+        keys=keys[stays],
     )
 
 
@@ -235,14 +227,15 @@ def _faded(online: Online, factor: float) -> Online:
     rows: Any = online.rows
     if rows is not None:
         rows = rows._replace(weight=factor * rows.weight)
-    totals = lambda tree: (tree.num_data, tree.learned_at, tree.unsampled)
-    fields = lambda tree: (*totals(tree), tree.old, tree.keys)
-    faded = tuple(factor * number for number in totals(online))
-    # Rows that count less leave sooner.
-    faded += (scaled(online.old, factor), online.keys / factor)
-    online = eqx.tree_at(fields, online, faded)
-    none = lambda node: node is None
-    return eqx.tree_at(lambda tree: tree.rows, online, rows, is_leaf=none)
+    return dataclasses.replace(
+        online,
+        num_data=factor * online.num_data,
+        learned_at=factor * online.learned_at,
+        unsampled=factor * online.unsampled,
+        old=scaled(online.old, factor),
+        rows=rows,
+        keys=online.keys / factor,  # rows that count less leave sooner
+    )
 
 
 # Where the inducing inputs go

@@ -50,7 +50,7 @@ def check_columns(name: str, weight: Array, x: Array) -> None:
         )
 
 
-def form(module: Any) -> object:
+def form(module: object) -> object:
     """What modules must have in common to be stacked, None where they cannot be."""
     leaves, structure = jax.tree.flatten(module)
     if not all(isinstance(leaf, jax.Array) for leaf in leaves):

@@ -15,10 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from natgrad._padding import chunks
 from natgrad._runtime.programs import filter_jit
 from natgrad.errors import InputError
 from natgrad.gp import _prediction
-from natgrad.gp._prediction import Predictor, chunk_rows, chunks
+from natgrad.gp._prediction import Predictor, chunk_rows
 from natgrad.gp._sparse import SparseGP
 from natgrad.gp.kernels import (
     AbstractKernel,
@@ -30,6 +31,7 @@ from natgrad.gp.kernels import (
     Separate,
 )
 from natgrad.gp.kernels._base import FORMULA, Product, Sum, definer
+from natgrad.linalg._triangular import matvec
 
 
 Rows = Float[Array, "N D"]
@@ -49,8 +51,7 @@ class Circles(NamedTuple):
         wide = jnp.zeros((2, width, self.frequency.shape[2]), self.frequency.dtype)
         period = jnp.ones(width, self.period.dtype)
         return Circles(
-            period.at[columns].set(self.period),
-            wide.at[:, columns].set(self.frequency),
+            period.at[columns].set(self.period), wide.at[:, columns].set(self.frequency)
         )
 
 
@@ -141,14 +142,12 @@ def terms(
             ]
         case AbstractStationary():
             scale = kernel.draw_scales(second_key, num, dtype)
-        case _:
-            scale = None
-    if scale is None:
-        raise _refused(type(kernel).__name__)
-    assert isinstance(kernel, AbstractStationary)
-    frequency = jax.random.normal(first_key, (width, num), dtype) * scale[None, :]
-    frequency /= _lengthscale(kernel, width, dtype)[:, None]
-    return [Waves(_variance(kernel, dtype), frequency)]
+            if scale is not None:
+                frequency = jax.random.normal(first_key, (width, num), dtype)
+                frequency *= scale[None, :]
+                frequency /= _lengthscale(kernel, width, dtype)[:, None]
+                return [Waves(_variance(kernel, dtype), frequency)]
+    raise _refused(type(kernel).__name__)
 
 
 def _variance(kernel: AbstractStationary | Constant | Linear, dtype: Any) -> Array:
@@ -195,7 +194,7 @@ class Paths(eqx.Module):
     weights: tuple[Float[Array, "num ..."], ...]
     update: Float[Array, "num *L M"]
 
-    def __call__(self, x: Any) -> np.ndarray:
+    def __call__(self, x: object) -> np.ndarray:
         x = np.asarray(x, self.update.dtype)
         width = self.model.inducing.shape[-1]
         if x.ndim != 2 or x.shape[1] != width:
@@ -296,9 +295,8 @@ def _draw(predictor: Predictor, key: Array, num: int, count: int) -> Paths:
     noise *= jnp.broadcast_to(jnp.sqrt(scale)[..., None], u.shape[1:])[None]
     prior = _waves(features, weights, z, separate) + noise
     # K⁻¹(u − prior) = L⁻ᵀ(v − L⁻¹ prior)
-    apply = lambda matrix, vector: (matrix @ vector[..., None])[..., 0]
     if model.is_whitened:
-        update = apply(inverse.mT, u - apply(inverse, prior))
+        update = matvec(inverse.mT, u - matvec(inverse, prior))
     else:
-        update = apply(inverse.mT, apply(inverse, u - prior))
+        update = matvec(inverse.mT, matvec(inverse, u - prior))
     return Paths(model, features, weights, update)

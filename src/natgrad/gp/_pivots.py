@@ -32,7 +32,7 @@ def pivoted(kernel: Any, x: Array, weight: Any, num: int) -> Pivots:
     floor = share * left.max()
     weight = jnp.asarray(weight, left.dtype)
 
-    def choose(step: Any, carry: tuple[Array, Array, Array]) -> Any:
+    def choose(step: Array, carry: tuple[Array, Array, Array]) -> Any:
         chosen, left, factor = carry
         worth = jnp.where(left > floor, weight * left, -jnp.inf)
         pivot = worth.argmax()

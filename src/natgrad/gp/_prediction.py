@@ -1,7 +1,7 @@
 """Prediction from a sparse Gaussian process, in chunks of bounded memory."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -11,6 +11,7 @@ import numpy as np
 from jax.core import Tracer, eval_context
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from natgrad._padding import chunks
 from natgrad._runtime.programs import LONG_RUN, SHORT_RUN, filter_jit
 from natgrad._warnings import warn
 from natgrad.data._batch import Batch, Columns
@@ -18,9 +19,9 @@ from natgrad.data._batches import as_array
 from natgrad.errors import FitError, InputError, NumericalWarning
 from natgrad.gp._fantasies import given
 from natgrad.gp._projection import factorized, jittered, least_jitter
-from natgrad.gp._quantiles import cdf, quantiles
+from natgrad.gp._quantiles import Rows, cdf, quantiles, rows_of
 from natgrad.gp._sparse import Latent, SparseGP
-from natgrad.gp._target_kinds import Targets, targets_of
+from natgrad.gp.likelihoods._outputs import LinearCoregionalization
 from natgrad.gp.likelihoods._rows import (
     by_row,
     check as check_targets,
@@ -69,37 +70,30 @@ class Predictor(eqx.Module):
         var += jnp.broadcast_to(model.kernel.diag(x) - known, var.shape)
         return mean, jnp.maximum(var, 0)
 
-    def latent(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
+    def latent(self, x: object) -> tuple[np.ndarray, np.ndarray]:
         """The mean and the variance of each latent function at each row of x."""
         return self._rows(_latent, x)
 
-    def predict(self, x: Any, columns: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    def predict(
+        self, x: Any, columns: Columns | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """The mean and the variance of the target at each row of x."""
         return self._rows(_moments, x, columns)
 
-    def probabilities(self, x: Any, columns: Any = None) -> np.ndarray:
+    def probabilities(self, x: Any, columns: Columns | None = None) -> np.ndarray:
         """The probability of each class at each row of x, [N, K]."""
         return self._rows(_probabilities, x, columns)
 
-    def quantiles(self, x: Any, levels: Any, columns: Any = None) -> np.ndarray:
+    def quantiles(
+        self, x: Any, levels: Any, columns: Columns | None = None
+    ) -> np.ndarray:
         """The quantiles of the target at the given levels, [N, levels].
 
         They are [N, P, levels] with P outputs.
         """
         levels = checked_levels(levels)
-        some = jnp.asarray(levels, self.weights.dtype)
-        each = lambda model, x, columns: _quantiles(model, x, columns, some)
-        if self.model.likelihood.outputs is not None:
-            _, columns = self._columns(x, columns)
-            return _by_output(
-                self,
-                x,
-                lambda targets, _, mean, var: quantiles(targets, mean, var, levels),
-                lambda others, _: np.moveaxis(others._rows(each, x), 1, -1),
-            )
-        if targets := targets_of(self.model.likelihood):
-            return quantiles(targets, *self._shifted(x, columns), levels, columns)
-        return self._rows(each, x, columns)
+        each = [quantiles(rows, levels) for rows in self._targets(x, columns)]
+        return each[0] if self.model.likelihood.outputs is None else np.stack(each, 1)
 
     def log_density(self, x: Any, y: Any, columns: Columns | None = None) -> np.ndarray:
         """The log predictive density of each target.
@@ -114,16 +108,12 @@ class Predictor(eqx.Module):
     def cdf(self, x: Any, y: Any, columns: Columns | None = None) -> np.ndarray:
         """The probability that the target is at most y, at each row."""
         _, _, y = self._columns(x, columns, y)
-        if self.model.likelihood.outputs is not None:
-            return _by_output(
-                self,
-                x,
-                lambda targets, place, mean, var: cdf(targets, mean, var, y[:, place]),
-                lambda others, places: others._rows(_cdf, x, {}, y[:, places]),
-            )
-        if targets := targets_of(self.model.likelihood):
-            return cdf(targets, *self._shifted(x, columns), y, columns)
-        return self._rows(_cdf, x, columns, y)
+        each = self._targets(x, columns)
+        if self.model.likelihood.outputs is None:
+            return cdf(each[0], y)
+        # Of an output that was not observed it is not known.
+        found = [cdf(*pair) for pair in zip(each, y.T, strict=True)]
+        return np.where(np.isnan(y), np.nan, np.stack(found, 1))
 
     def given(self, x: Any, y: Any, columns: Columns | None = None) -> "Predictor":
         """A predictor that has seen more rows; everything else stays fixed.
@@ -148,7 +138,7 @@ class Predictor(eqx.Module):
         return np.asarray(_joint_draws(self, key, self._inputs(x), num))
 
     def sample(
-        self, key: PRNGKeyArray, x: Any, num: int = 1, columns: Any = None
+        self, key: PRNGKeyArray, x: Any, num: int = 1, columns: Columns | None = None
     ) -> np.ndarray:
         """Draws of the targets at all rows of x jointly, [num, N] or [num, N, P]."""
         key_f, key_y = jax.random.split(key)
@@ -156,11 +146,16 @@ class Predictor(eqx.Module):
         f = _joint_draws(self, key_f, x, num)
         return np.asarray(_targets(self, key_y, f, columns))
 
-    def _shifted(self, x: Any, columns: Any) -> tuple[np.ndarray, np.ndarray]:
-        """The mean and the variance of f, with offset and exposure added."""
-        _, columns = self._columns(x, columns)
+    def _targets(self, x: Any, columns: Any) -> list[Rows]:
+        """The target of each row, one for each output."""
+        (x, columns), likelihood = self._columns(x, columns), self.model.likelihood
         mean, var = self.latent(x)
-        return shifted(mean, columns), var
+        if not isinstance(likelihood, LinearCoregionalization):
+            return [rows_of(likelihood, shifted(mean, columns), var, columns)]
+        found = jax.vmap(likelihood.marginals)(jnp.asarray(mean), jnp.asarray(var))
+        mean, var = map(np.asarray, found)
+        each = zip(likelihood.likelihoods, mean.T, var.T, strict=True)
+        return [rows_of(*output) for output in each]
 
     def _rows(self, function: Callable[..., Any], x: Any, *others: Any) -> Any:
         """Applies a function of some rows to all of them, chunk by chunk."""
@@ -185,7 +180,7 @@ class Predictor(eqx.Module):
                 )
         return (x, columns, *targets)
 
-    def _inputs(self, x: Any) -> np.ndarray:
+    def _inputs(self, x: object) -> np.ndarray:
         x = np.asarray(x, self.weights.dtype)
         width = self.model.inducing.shape[-1]
         if x.ndim != 2 or x.shape[1] != width or not len(x):
@@ -200,7 +195,7 @@ class Predictor(eqx.Module):
         return chunk_rows(per_row)
 
 
-def checked_levels(levels: Any) -> np.ndarray:
+def checked_levels(levels: object) -> np.ndarray:
     """The levels of quantiles, checked."""
     levels = np.atleast_1d(np.asarray(levels, float))
     if levels.ndim > 1 or not ((levels > 0) & (levels < 1)).all():
@@ -266,7 +261,7 @@ def _by_row(predictor: Predictor, x: Array) -> tuple[Array, Array]:
 
 
 @_jit_for_many_calls
-def _latent(predictor: Predictor, x: Array, columns: Any) -> tuple[Array, Array]:
+def _latent(predictor: Predictor, x: Array, columns: Columns) -> tuple[Array, Array]:
     return _by_row(predictor, x)
 
 
@@ -274,7 +269,7 @@ def _of_method(name: str) -> Callable[..., Any]:
     """A method of the likelihood of one row, as a function of rows of inputs."""
 
     @_jit_for_many_calls
-    def of_rows(predictor: Predictor, x: Array, columns: Any, *y: Array) -> Any:
+    def of_rows(predictor: Predictor, x: Array, columns: Columns, *y: Array) -> Any:
         likelihood = predictor.model.likelihood
         each = by_row(likelihood, getattr(type(likelihood), name))
         return each(*_by_row(predictor, x), columns, *y)
@@ -283,20 +278,11 @@ def _of_method(name: str) -> Callable[..., Any]:
 
 
 _moments, _probabilities = _of_method("moments"), _of_method("probabilities")
-_log_density, _cdf = _of_method("log_predictive"), _of_method("predictive_cdf")
-
-
-@_jit_for_many_calls
-def _quantiles(predictor: Predictor, x: Array, columns: Any, levels: Array) -> Array:
-    def at_levels(own: Any, mean: Array, var: Array) -> Array:
-        return jax.vmap(own.quantile, in_axes=(None, None, 0))(mean, var, levels)
-
-    each = by_row(predictor.model.likelihood, at_levels)
-    return each(*_by_row(predictor, x), columns)
+_log_density = _of_method("log_predictive")
 
 
 @_jit_for_one_call
-def _joint_draws(predictor: Predictor, key: Array, x: Any, num: int) -> Array:
+def _joint_draws(predictor: Predictor, key: Array, x: Array, num: int) -> Array:
     """Pathwise: the part of f that u explains, plus the rest."""
     model, q = predictor.model, predictor.model.posterior
     x = jnp.asarray(x)
@@ -322,7 +308,7 @@ def _targets(predictor: Predictor, key: Array, f: Array, columns: Any) -> Array:
     num, rows = f.shape[0], f.shape[-1]
     keys = jax.random.split(key, (num, rows))
 
-    def one(key: Array, f: Array, columns: Any) -> Array:
+    def one(key: Array, f: Array, columns: Columns) -> Array:
         own, f = with_columns(predictor.model.likelihood, f, columns)
         return own.sample(key, f)
 
@@ -330,65 +316,6 @@ def _targets(predictor: Predictor, key: Array, f: Array, columns: Any) -> Array:
     return jax.vmap(each, in_axes=(0, 0, None))(keys, f, columns)
 
 
-def _by_output(
-    predictor: Any,
-    x: Any,
-    by_scipy: Callable[[Targets, int, np.ndarray, np.ndarray], np.ndarray],
-    by_jax: Callable[[Any, list[int]], np.ndarray],
-) -> np.ndarray:
-    """What SciPy gives of the outputs it knows, and JAX of the others, [N, P, ...].
-
-    `by_scipy` is called for each output, with the mean and the variance of its
-    function at each row; `by_jax` once, with a predictor of all the other outputs.
-    """
-    likelihood = predictor.model.likelihood
-    targets = list(map(targets_of, likelihood.likelihoods))
-    others = [place for place, each in enumerate(targets) if each is None]
-    parts: dict[int, np.ndarray] = {}
-    if others:
-        found = by_jax(_only(predictor, others), others)
-        parts |= zip(others, np.moveaxis(found, 1, 0), strict=True)
-    if len(others) < len(targets):
-        mean, var = predictor.latent(x)
-        mixing = np.asarray(likelihood.mixing)
-        offset = 0.0 if likelihood.offset is None else np.asarray(likelihood.offset)
-        mean, var = mean @ mixing.T + offset, var @ mixing.T**2
-        for place, each in enumerate(targets):
-            if each is not None:
-                parts[place] = by_scipy(each, place, mean[:, place], var[:, place])
-    return np.stack([parts[place] for place in range(len(targets))], 1)
-
-
-def _only(predictor: Any, places: list[int]) -> Any:
-    """The predictor of some outputs."""
-    likelihood = predictor.model.likelihood
-    part = type(likelihood)(
-        [likelihood.likelihoods[place] for place in places],
-        likelihood.mixing[np.asarray(places)],
-        None if likelihood.offset is None else likelihood.offset[np.asarray(places)],
-    )
-    return eqx.tree_at(lambda tree: tree.model.likelihood, predictor, part)
-
-
 def chunk_rows(entries: int) -> int:
     """The rows of a chunk if each row needs so many numbers, a power of two."""
     return max(64, 2 ** int(np.log2(ENTRIES / entries)))
-
-
-def chunks(
-    columns: tuple[Any, ...], rows: int
-) -> Iterator[tuple[tuple[Any, ...], int]]:
-    """Cuts columns into chunks of few different sizes, the last one padded."""
-    total = len(columns[0])
-    for start in range(0, total, rows):
-        chunk = jax.tree.map(lambda a, at=start: a[at : at + rows], columns)
-        size = len(chunk[0])
-        # Powers of two, so that tables of any length need few compilations.
-        full = min(rows, max(16, 2 ** int(np.ceil(np.log2(size)))))
-        # Padded with a row of the data: a likelihood may be infinite at 0.
-        yield jax.tree.map(lambda a, full=full: _filled(a, full), chunk), size
-
-
-def _filled(column: np.ndarray, rows: int) -> np.ndarray:
-    padding = [(0, rows - len(column))] + [(0, 0)] * (column.ndim - 1)
-    return np.pad(column, padding, mode="edge")

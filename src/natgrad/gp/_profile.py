@@ -95,7 +95,7 @@ def from_sites(model: SparseGP, rows: Projection, sites: RowSites) -> SparseGP:
 
 
 @functools.partial(filter_jit, compiler_options=SHORT_RUN)
-def carried_over(model: Any, trained: Any, batch: Any) -> SparseGP:
+def carried_over(model: SparseGP, trained: SparseGP, batch: Batch) -> SparseGP:
     """A model with what a trained one knows of its rows, at its own inducing inputs.
 
     If there is no such posterior, it is left as it is.
@@ -127,7 +127,7 @@ def profile_rule(rows: int, *, is_brief: bool = False, has_prior: bool = False) 
     return rule._replace(is_brief=is_brief)
 
 
-def units(model: Any) -> Any:
+def units(model: SparseGP) -> Any:
     """The lengths in which the parameters of a model are measured: 1 but for Z.
 
     Inducing inputs are measured in units of their spacing: a run is then the same
@@ -138,7 +138,7 @@ def units(model: Any) -> Any:
     return eqx.tree_at(lambda model: model.inducing, ones, lengths)
 
 
-def equal_sites(model: Any, rows: int, value: float) -> RowSites:
+def equal_sites(model: SparseGP, rows: int, value: float) -> RowSites:
     """The same number for all sites of so many rows."""
     latents = model.likelihood.latents
     shape = (rows,) if latents is None else (latents, rows)
@@ -152,7 +152,7 @@ def total_weight(batch: Batch) -> Any:
 
 
 def evaluate(
-    model: Any,
+    model: SparseGP,
     sites: RowSites,
     batch: Batch,
     complete: Constants = NONE,
@@ -162,7 +162,7 @@ def evaluate(
     """The profile at a model's hyperparameters."""
     rows, pull_back = jax.vjp(lambda model: complete(model).project(batch.x), model)
 
-    def loss(model: Any, rows: Any) -> Array:
+    def loss(model: SparseGP, rows: Projection) -> Array:
         whole = complete(model)
         loss = -projected_elbo(whole, rows, batch)
         if has_prior:
@@ -170,11 +170,10 @@ def evaluate(
         return loss
 
     with_q = lambda q: eqx.tree_at(lambda model: model.posterior, model, q)
-    of_q = lambda q: loss(with_q(q), rows)
-    carried = from_sites(model, rows, sites).posterior
-    q: Any = model.posterior
-    q = kept_unless(carried.is_inside().all(), carried, q)
-    best = minimize_distributions(of_q, q, NATURAL_TOLERANCE * total_weight(batch))
+    start: Any = from_sites(model, rows, sites).posterior
+    q = kept_unless(start.is_inside().all(), start, model.posterior)
+    tolerance = NATURAL_TOLERANCE * total_weight(batch)
+    best = minimize_distributions(lambda q: loss(with_q(q), rows), q, tolerance)
     model = with_q(best.params)
     slope = hyperparameter_gradient(loss, model, rows, pull_back)
     sites = row_sites(complete(model), rows, batch)

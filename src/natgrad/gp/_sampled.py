@@ -20,6 +20,7 @@ from natgrad._normal import LOG_ROOT_TAU
 from natgrad._runtime.programs import SHORT_RUN, filter_jit
 from natgrad.data._batch import Batch
 from natgrad.gp._conjugate import (
+    Hyperparameters,
     RowSums,
     in_floating_point,
     inverse_of_prior,
@@ -28,6 +29,7 @@ from natgrad.gp._conjugate import (
     solved,
 )
 from natgrad.gp._few_rows import least_noise
+from natgrad.gp._parameters import Numbers
 from natgrad.linalg._triangular import lower_apply
 from natgrad.train._history import Record
 from natgrad.train._loop import Fitted
@@ -40,7 +42,7 @@ TRIED, FLAT = 12, 1e-3
 
 def fit(
     learned: Fitted,
-    inducing: Any,
+    inducing: Numbers,
     rows: Batch,
     held_out: Batch,
     progress: bool | str = True,
@@ -52,11 +54,11 @@ def fit(
     the score of the last record; its objective is still that of the sample. q is then
     that of all rows.
     """
-    began, history, of = time.monotonic(), learned.history, learned.params
+    began, history, hyper = time.monotonic(), learned.history, learned.params
     inducing = np.asarray(inducing)
     what = f"all rows, {len(inducing):,} inducing inputs"
     announce(what, bool(progress))
-    sums, seen = _one_pass(of, inducing, rows, held_out)
+    sums, seen = _one_pass(hyper, inducing, rows, held_out)
     least = float(least_noise(seen.residual, seen.weight))
 
     def score(noise: float) -> float:
@@ -65,13 +67,13 @@ def fit(
         variance = jnp.asarray(noise**2)
         return float(_score(_root(sums, variance), sums, seen, variance))
 
-    noise, best = _best(score, math.sqrt(float(of.likelihood.variance)))
-    of = of._replace(likelihood=type(of.likelihood)(noise**2))
+    noise, best = _best(score, math.sqrt(float(hyper.likelihood.variance)))
+    hyper = hyper._replace(likelihood=type(hyper.likelihood)(noise**2))
     others = _counted(rows) - len(inducing)
     is_noisier = others < _counted(held_out)
     sums = _added(sums, seen, jnp.asarray(noise**2), is_noisier)
-    root = _root(sums, of.likelihood.variance)
-    model = jax.block_until_ready(solved(of, inducing, sums, root))
+    root = _root(sums, hyper.likelihood.variance)
+    model = jax.block_until_ready(solved(hyper, inducing, sums, root))
     last = history[-1]
     seconds = last.seconds + time.monotonic() - began
     history.add(Record(last.step, seconds, last.objective, score=best))
@@ -117,19 +119,19 @@ class Seen(NamedTuple):
 
 
 def _read_once(
-    of: Any, inducing: Any, rows: Batch, held_out: Batch
+    hyper: Hyperparameters, inducing: Numbers, rows: Batch, held_out: Batch
 ) -> tuple[RowSums, Seen]:
     """The sums over rows, and the held-out rows."""
-    z, inverse = in_floating_point(of, inducing), inverse_of_prior(of, inducing)
+    z, inverse = in_floating_point(hyper, inducing), inverse_of_prior(hyper, inducing)
     x, y = jnp.asarray(held_out.x, z.dtype), jnp.asarray(held_out.y, z.dtype)
-    features = lower_apply(inverse, of.kernel(z, x))
-    rest = jnp.maximum(of.kernel.diag(x) - (features**2).sum(0), 0)
+    features = lower_apply(inverse, hyper.kernel(z, x))
+    rest = jnp.maximum(hyper.kernel.diag(x) - (features**2).sum(0), 0)
     weight = np.ones(len(x)) if held_out.weight is None else held_out.weight
-    seen = Seen(features, rest, y - of.mean(x), jnp.asarray(weight, z.dtype))
-    return row_sums(of, z, rows, inverse), seen
+    seen = Seen(features, rest, y - hyper.mean(x), jnp.asarray(weight, z.dtype))
+    return row_sums(hyper, z, rows, inverse), seen
 
 
-def _density(root: Any, sums: RowSums, seen: Seen, variance: Any) -> Any:
+def _density(root: Array, sums: RowSums, seen: Seen, variance: Array | float) -> Any:
     """The mean log density of rows at a variance of the noise."""
     spread = root.T @ seen.features
     mean = spread.T @ (root.T @ sums.moment) / variance
@@ -140,7 +142,7 @@ def _density(root: Any, sums: RowSums, seen: Seen, variance: Any) -> Any:
 
 
 def _with_held_out(
-    sums: RowSums, seen: Seen, variance: Any, is_noisier: bool
+    sums: RowSums, seen: Seen, variance: Array | float, is_noisier: bool
 ) -> RowSums:
     """The sums with the held-out rows.
 

@@ -28,7 +28,7 @@ MEASURED = 2048
 
 
 def initialize(
-    x: Any,
+    x: object,
     likelihood: Any,
     num_inducing: int | None = None,
     seed: int = 0,
@@ -93,7 +93,7 @@ def unseen(model: SparseGP, other: SparseGP, batch: Batch) -> Float[Array, ""]:
 _unseen = filter_jit(lambda *asked: unseen(*asked), compiler_options=SHORT_RUN)
 
 
-def moved(model: SparseGP, x: Any, inducing: int, seed: int = 0) -> SparseGP:
+def moved(model: SparseGP, x: object, inducing: int, seed: int = 0) -> SparseGP:
     """The same hyperparameters, with so many inducing inputs, and q at the prior.
 
     They are means of the rows in units of the lengthscales, if there are such.

@@ -1,7 +1,7 @@
 """Sparse Gaussian processes and their evidence bound."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from natgrad.data._batch import Batch
 from natgrad.errors import InputError
 from natgrad.families.gaussian import AbstractGaussian, Moments
-from natgrad.gp._parameters import as_floats
+from natgrad.gp._parameters import Numbers, as_floats
 from natgrad.gp._projection import factorized, inverse_factor, jittered, project
 from natgrad.gp.kernels import AbstractKernel, Separate
 from natgrad.gp.kernels._base import require_kernel
@@ -63,7 +63,7 @@ class SparseGP(eqx.Module):
         self,
         kernel: AbstractKernel,
         likelihood: AbstractLikelihood,
-        inducing: Any,
+        inducing: Numbers,
         posterior: AbstractGaussian | None = None,
         mean: AbstractMean | None = None,
         is_whitened: bool = True,
@@ -149,9 +149,8 @@ class SparseGP(eqx.Module):
 
     def prior_kl(self) -> Float[Array, ""]:
         """KL(q ‖ prior), summed over the latent functions."""
-        if self.is_whitened:
-            return prior_kl(self.posterior, None)
-        inverse = inverse_factor(self.kernel(self.inducing, self.inducing))
+        z = self.inducing
+        inverse = None if self.is_whitened else inverse_factor(self.kernel(z, z))
         return prior_kl(self.posterior, inverse)
 
 

@@ -63,7 +63,7 @@ def alternating(
         batch: Batch,
         across: Across = ALONE,
         complete: Constants = NONE,
-        **extra: Any,
+        **extra: object,
     ) -> tuple[SparseGP, AlternatingState, Float[Array, ""]]:
         q, total = model.posterior, num_data
         rows, pull_back = jax.vjp(lambda model: complete(model).project(batch.x), model)

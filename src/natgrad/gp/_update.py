@@ -9,8 +9,10 @@ from jaxtyping import Array
 from natgrad._runtime.programs import filter_jit
 from natgrad._runtime.threads import few_threads, largest
 from natgrad._warnings import warn
-from natgrad.data._batches import as_batch, padded, some_rows
+from natgrad.data._batch import Batch
+from natgrad.data._batches import as_batch, padded, pieces
 from natgrad.errors import FitError, InputWarning
+from natgrad.families.gaussian import AbstractGaussian
 from natgrad.gp._fit import check
 from natgrad.gp._profile import total_weight
 from natgrad.gp._sparse import SparseGP, marginals
@@ -30,7 +32,7 @@ UNSEEN = 0.5
 """The part of the prior variance that inducing inputs may leave without a warning."""
 
 
-def update(model: SparseGP, data: Any) -> SparseGP:
+def update(model: SparseGP, data: object) -> SparseGP:
     """The model after more rows; hyperparameters and inducing inputs stay.
 
     q becomes the best Gaussian for p(y | f) q(u), so you can pass rows in pieces and
@@ -51,8 +53,7 @@ def update(model: SparseGP, data: Any) -> SparseGP:
     batch = as_batch(data)
     check(model, batch, "data")
     left = 0.0
-    for begin in range(0, len(batch.x), PIECE):
-        piece = padded(some_rows(batch, slice(begin, begin + PIECE)))
+    for piece in map(padded, pieces(batch, PIECE)):
         left += float(_unseen(model, piece) * total_weight(piece))
         with few_threads(largest(model)):
             model, value = _updated(model, piece)
@@ -70,7 +71,7 @@ def update(model: SparseGP, data: Any) -> SparseGP:
 
 
 @filter_jit
-def _unseen(model: Any, batch: Any) -> Array:
+def _unseen(model: SparseGP, batch: Batch) -> Array:
     """The part of the prior variance at some rows that the inducing inputs leave."""
     x = jnp.asarray(batch.x)
     rest, prior = jnp.maximum(model.project(x).rest, 0), model.kernel.diag(x)
@@ -79,11 +80,11 @@ def _unseen(model: Any, batch: Any) -> Array:
 
 
 @filter_jit
-def _updated(model: Any, batch: Any) -> tuple[SparseGP, Array]:
+def _updated(model: SparseGP, batch: Any) -> tuple[SparseGP, Array]:
     """Guarded natural steps on q alone, whose prior is what it was; and the loss."""
     rows = model.project(jnp.asarray(batch.x))
 
-    def loss(q: Any) -> Array:
+    def loss(q: AbstractGaussian) -> Array:
         fit = expected_log_probs(model.likelihood, *marginals(q, rows), batch)
         return q.kl(model.posterior).sum() - batch.weight.astype(fit.dtype) @ fit
 

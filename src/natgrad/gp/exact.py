@@ -7,12 +7,12 @@ are inducing inputs and q is the exact posterior, the ELBO equals it.
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Unpack
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from natgrad._linear_map import tangent_by
 from natgrad._normal import LOG_ROOT_TAU
@@ -21,17 +21,16 @@ from natgrad.data._batch import Batch
 from natgrad.data._batches import Arrays
 from natgrad.gp import _few_rows as few_rows
 from natgrad.gp._conjugate import (
+    Hyperparameters,
     inverse_of_prior,
     root_of_covariance,
     row_sums,
     solved,
 )
+from natgrad.gp._parameters import Numbers
 from natgrad.gp._profile import total_weight
 from natgrad.gp._projection import Factor, factor_of, factorized, with_jitter
 from natgrad.gp._sparse import SparseGP
-from natgrad.gp.kernels import AbstractKernel
-from natgrad.gp.likelihoods import Gaussian
-from natgrad.gp.means import AbstractMean
 from natgrad.linalg._triangular import (
     Matrix,
     Vector,
@@ -41,6 +40,7 @@ from natgrad.linalg._triangular import (
 )
 from natgrad.train._constants import NONE, Constants
 from natgrad.train._loop import Fitted, run, with_fallback
+from natgrad.train._options import Options
 from natgrad.train._profile import Evaluated, lbfgs_rule
 from natgrad.train._rules import Rule
 from natgrad.train._signals import INTERRUPTED
@@ -68,46 +68,32 @@ LAP = 8
 """Evaluations from each initial point before the best is chosen."""
 
 
-class Hyperparameters(NamedTuple):
-    """A kernel, a Gaussian likelihood and a mean: a model without q.
-
-    >>> from natgrad.gp import exact
-    >>> of = exact.Hyperparameters(model.kernel, model.likelihood, model.mean)
-    >>> print(f"{of.likelihood.variance:.2f}")
-    0.01
-    """
-
-    kernel: AbstractKernel
-    likelihood: Gaussian
-    mean: AbstractMean
-
-
 # The log marginal likelihood
 
 
-def log_marginal_likelihood(of: Hyperparameters, batch: Batch) -> Float[Array, ""]:
+def log_marginal_likelihood(hyper: Hyperparameters, batch: Batch) -> Float[Array, ""]:
     """log p(y) in nats, of all rows; they count by their weights, as in the ELBO.
 
     >>> from natgrad.gp import exact
-    >>> of = exact.Hyperparameters(model.kernel, model.likelihood, model.mean)
-    >>> value = exact.log_marginal_likelihood(of, natgrad.data.Batch(x, y))
+    >>> hyper = exact.Hyperparameters(model.kernel, model.likelihood, model.mean)
+    >>> value = exact.log_marginal_likelihood(hyper, natgrad.data.Batch(x, y))
     >>> print(f"{value:.1f}")
     10.4
     """
-    x, scale = jnp.asarray(batch.x), _scale(of, batch)
+    x, scale = jnp.asarray(batch.x), _scale(hyper, batch)
     # Every eigenvalue is at least 1, and a row of weight 0 is one of the identity.
-    scaled = jnp.outer(scale, scale) * of.kernel(x, x)
-    residual = scale * (batch.y - of.mean(x))
-    noise = LOG_ROOT_TAU + of.likelihood.log_variance / 2
+    scaled = jnp.outer(scale, scale) * hyper.kernel(x, x)
+    residual = scale * (batch.y - hyper.mean(x))
+    noise = LOG_ROOT_TAU + hyper.likelihood.log_variance / 2
     return (
         _log_density(scaled + eye_like(scaled), residual) - total_weight(batch) * noise
     )
 
 
-def _scale(of: Hyperparameters, batch: Batch) -> Vector:
+def _scale(hyper: Hyperparameters, batch: Batch) -> Vector:
     """The root of the precision of each row's noise."""
     count = jnp.ones(len(batch.x)) if batch.weight is None else batch.weight
-    return jnp.exp(-of.likelihood.log_variance / 2) * jnp.sqrt(count)
+    return jnp.exp(-hyper.likelihood.log_variance / 2) * jnp.sqrt(count)
 
 
 @jax.custom_jvp
@@ -151,22 +137,22 @@ def _density_slopes(
 
 
 @filter_jit
-def posterior(of: Hyperparameters, inducing: Any, batch: Batch) -> SparseGP:
+def posterior(hyper: Hyperparameters, inducing: Numbers, batch: Batch) -> SparseGP:
     """A model with the q of highest ELBO: the result of a natural step of size 1.
 
     In whitened coordinates its precision is I + A W Aᵀ / σ², with W the weights.
 
     >>> from natgrad.gp import exact
-    >>> of = exact.Hyperparameters(model.kernel, model.likelihood, model.mean)
+    >>> hyper = exact.Hyperparameters(model.kernel, model.likelihood, model.mean)
     >>> batch = natgrad.data.Batch(x, y)
-    >>> solved = exact.posterior(of, x, batch)
-    >>> gap = gp.elbo(solved, batch) - exact.log_marginal_likelihood(of, batch)
+    >>> solved = exact.posterior(hyper, x, batch)
+    >>> gap = gp.elbo(solved, batch) - exact.log_marginal_likelihood(hyper, batch)
     >>> bool(abs(gap) < 1e-3)
     True
     """
-    sums = row_sums(of, inducing, batch, inverse_of_prior(of, inducing))
-    root = root_of_covariance(sums, of.likelihood.variance)
-    return solved(of, inducing, sums, root)
+    sums = row_sums(hyper, inducing, batch, inverse_of_prior(hyper, inducing))
+    root = root_of_covariance(sums, hyper.likelihood.variance)
+    return solved(hyper, inducing, sums, root)
 
 
 # Only `fit` calls this: jax refuses compiler options inside another program.
@@ -174,7 +160,7 @@ solve = filter_jit(lambda *given: posterior(*given), compiler_options=SHORT_RUN)
 """As `posterior`, compiled."""
 
 
-def inducing_inputs(x: Any) -> np.ndarray:
+def inducing_inputs(x: object) -> np.ndarray:
     """All distinct rows, plus points between them, so that few sizes are compiled.
 
     If every row is an inducing input, further inducing inputs do not change the
@@ -199,11 +185,11 @@ def inducing_inputs(x: Any) -> np.ndarray:
 
 def fit(
     initial: Sequence[Hyperparameters],
-    inducing: Any,
+    inducing: Numbers,
     batch: Batch,
     *,
     has_prior: bool = False,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> Fitted:
     """Maximises the log marginal likelihood by L-BFGS, from the best of several starts.
 
@@ -213,9 +199,9 @@ def fit(
     for tables with few rows.
 
     >>> from natgrad.gp import exact
-    >>> of = exact.Hyperparameters(model.kernel, model.likelihood, model.mean)
+    >>> hyper = exact.Hyperparameters(model.kernel, model.likelihood, model.mean)
     >>> batch = natgrad.data.Batch(x, y)
-    >>> fitted = exact.fit([of], exact.inducing_inputs(x), batch, progress=False)
+    >>> fitted = exact.fit([hyper], exact.inducing_inputs(x), batch, progress=False)
     >>> print(f"{fitted.params.likelihood.variance ** 0.5:.1f}")  # of the noise
     0.1
     """
@@ -228,16 +214,16 @@ def learn(
     initial: Sequence[Hyperparameters],
     batch: Batch,
     misfit: Callable[..., Array] | None = None,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> Fitted:
     """As `fit`, without q; `misfit` is minus the log prior of the hyperparameters."""
     batches, rule = Arrays(batch, len(batch.x)), _rule(misfit)
     steps = options["steps"] = options.get("steps") or STEPS
-    short = {"steps": min(LAP, steps), "checkpoint": None, "resume": False}
+    short = Options(steps=min(LAP, steps), checkpoint=None, resume=False)
     if options.get("resume"):
         short["log"] = None  # or they would erase that of the run
     objective = lambda run: run.history[-1].objective
-    best, lap = None, {**options, **short}
+    best, lap = None, options | short
     for each in initial if len(initial) > 1 else ():
         found = with_fallback(best, lambda each=each: run(rule, each, batches, **lap))
         if found.history.reason == INTERRUPTED:
@@ -253,9 +239,9 @@ def _rule(misfit: Callable[..., Array] | None) -> Rule:
     """One object, so that it is compiled once."""
 
     def evaluate(
-        params: Any, kept: Any, batch: Batch, complete: Constants = NONE
+        params: PyTree, kept: PyTree, batch: Batch, complete: Constants = NONE
     ) -> Evaluated:
-        def loss(params: Any) -> Array:
+        def loss(params: PyTree) -> Array:
             whole = complete(params)
             loss = -log_marginal_likelihood(whole, batch)
             if misfit is not None:

@@ -5,7 +5,6 @@ result depends on the arguments alone.
 """
 
 import warnings
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -29,7 +28,7 @@ ITERATIONS = 50
 """Steps of Lloyd's algorithm; it seldom gains a percent after them."""
 
 
-def k_means(x: Any, num: int, seed: int = 0) -> np.ndarray:
+def k_means(x: object, num: int, seed: int = 0) -> np.ndarray:
     """The centres of `num` clusters of a uniform sample of the rows.
 
     Raises:
@@ -108,7 +107,7 @@ def _filled(
     return _distinct(np.concatenate([centres, rng.permutation(rows)]))[:num]
 
 
-def random(x: Any, num: int, seed: int = 0) -> np.ndarray:
+def random(x: object, num: int, seed: int = 0) -> np.ndarray:
     """Rows drawn at random, each value once.
 
     Raises:
@@ -131,7 +130,7 @@ def random(x: Any, num: int, seed: int = 0) -> np.ndarray:
         taken = min(2 * taken, len(x))
 
 
-def greedy(x: Any, num: int, kernel: AbstractKernel, seed: int = 0) -> np.ndarray:
+def greedy(x: object, num: int, kernel: AbstractKernel, seed: int = 0) -> np.ndarray:
     """Rows that are each, when chosen, the least explained by those before.
 
     This is the pivoted Cholesky decomposition of k(x, x), after Burt, Rasmussen and
@@ -155,7 +154,7 @@ def greedy(x: Any, num: int, kernel: AbstractKernel, seed: int = 0) -> np.ndarra
     return _all_of(x[order[chosen]], num, why)
 
 
-def _checked(x: Any, num: int) -> np.ndarray:
+def _checked(x: object, num: int) -> np.ndarray:
     x = np.asarray(x)
     if x.ndim != 2 or 0 in x.shape:
         raise InputError(f"x has shape {list(x.shape)}; it should be rows by columns")

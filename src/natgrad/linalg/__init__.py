@@ -1,16 +1,6 @@
 """Positive definite matrices in several coordinates."""
 
-from natgrad.linalg._storage import (
-    AbstractPositiveDefinite as AbstractPositiveDefinite,
-    Full as Full,
-    Log as Log,
-    Sqrt as Sqrt,
-)
+from natgrad.linalg._storage import AbstractPositiveDefinite, Full, Log, Sqrt
 
 
-__all__ = [
-    "Sqrt",
-    "Full",
-    "Log",
-    "AbstractPositiveDefinite",
-]
+__all__ = ["Sqrt", "Full", "Log", "AbstractPositiveDefinite"]

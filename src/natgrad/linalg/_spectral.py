@@ -68,17 +68,9 @@ def _second_difference(f: _Function, a: Numbers, b: Numbers, c: Numbers) -> Numb
     return jnp.where(spread <= close * f.scale(mean), series, direct)
 
 
-def _in_basis(matrix: Matrix, basis: Matrix) -> Matrix:
-    return jnp.swapaxes(basis, -1, -2) @ matrix @ basis
-
-
-def _out_of_basis(matrix: Matrix, basis: Matrix) -> Matrix:
-    return basis @ matrix @ jnp.swapaxes(basis, -1, -2)
-
-
 def _second_derivative(f: _Function, x: Matrix, a: Matrix, b: Matrix) -> Matrix:
     w, basis = jnp.linalg.eigh(x)
-    a, b = _in_basis(a, basis), _in_basis(b, basis)
+    a, b = (basis.mT @ each @ basis for each in (a, b))
 
     def add(total: Matrix, k: Array) -> tuple[Matrix, None]:
         at = lambda m, axis: jnp.take(m, k, axis=axis)
@@ -90,14 +82,14 @@ def _second_derivative(f: _Function, x: Matrix, a: Matrix, b: Matrix) -> Matrix:
         return total + weight * term, None
 
     total, _ = jax.lax.scan(add, jnp.zeros_like(x), jnp.arange(x.shape[-1]))
-    return _out_of_basis(total, basis)
+    return basis @ total @ basis.mT
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _derivative(f: _Function, x: Matrix, change: Matrix) -> Matrix:
     w, basis = jnp.linalg.eigh(x)
     weight = f.difference(w[..., :, None], w[..., None, :])
-    return _out_of_basis(weight * _in_basis(change, basis), basis)
+    return basis @ (weight * (basis.mT @ change @ basis)) @ basis.mT
 
 
 @_derivative.defjvp
@@ -111,7 +103,7 @@ def _matrix_function(f: _Function) -> Callable[[Matrix], Matrix]:
     @jax.custom_jvp
     def function(x: Matrix) -> Matrix:
         w, basis = jnp.linalg.eigh(x)
-        return (basis * f.value(w)[..., None, :]) @ jnp.swapaxes(basis, -1, -2)
+        return (basis * f.value(w)[..., None, :]) @ basis.mT
 
     def forward(kept: tuple[Matrix], changes: tuple[Matrix]) -> Matrix:
         return _derivative(f, *kept, *changes)

@@ -364,6 +364,4 @@ def unpack_lower(packed: list[Array], size: int) -> Matrix:
     triangles, below = packed
     left = jnp.tril(triangles[..., :-1])
     right = jnp.triu(triangles[..., 1:]).mT
-    above = jnp.concatenate([left, jnp.zeros_like(below)], -1)
-    lower = jnp.concatenate([above, jnp.concatenate([below, right], -1)], -2)
-    return lower[..., :size, :size]
+    return _lower_blocks(left, below, right)[..., :size, :size]

@@ -8,15 +8,10 @@ except ImportError as error:
         name="numpyro",
     ) from error
 
-from natgrad.numpyro._diagnose import diagnose as diagnose
-from natgrad.numpyro._fit import fit as fit
-from natgrad.numpyro._guide import AutoNatural as AutoNatural
-from natgrad.numpyro._optimizer import optimizer as optimizer
+from natgrad.numpyro._diagnose import diagnose
+from natgrad.numpyro._fit import fit
+from natgrad.numpyro._guide import AutoNatural
+from natgrad.numpyro._optimizer import optimizer
 
 
-__all__ = [
-    "fit",
-    "AutoNatural",
-    "optimizer",
-    "diagnose",
-]
+__all__ = ["fit", "AutoNatural", "optimizer", "diagnose"]

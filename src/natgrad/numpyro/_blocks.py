@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.typing import ArrayLike
+from jaxtyping import Array
 from numpyro import distributions as dist
 from numpyro.distributions import biject_to, constraints
 
@@ -28,13 +30,13 @@ Values = dict[str, Any]
 """What each site has."""
 
 
-def full(mean: Any, scale: Any) -> gaussian.Moments:
+def full(mean: Array, scale: Array) -> gaussian.Moments:
     """A Gaussian with full covariance."""
     identity = jnp.eye(scale.shape[-1], dtype=scale.dtype)
     return gaussian.Moments(mean, Sqrt(jnp.einsum("...i,ij->...ij", scale, identity)))
 
 
-def factorized(mean: Any, scale: Any) -> diagonal.Moments:
+def factorized(mean: Array, scale: Array) -> diagonal.Moments:
     """A Gaussian with diagonal covariance."""
     return diagonal.Moments(mean, Log(2 * jnp.log(scale)))
 
@@ -55,7 +57,7 @@ class Latent(dist.Distribution):
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Any:
         return self.q.sample(key, sample_shape)
 
-    def log_prob(self, value: Any, intermediates: Any = None) -> Any:
+    def log_prob(self, value: Any, intermediates: object = None) -> Any:
         log_prob = self.q.log_prob(value)
         return log_prob.sum(tuple(range(1 - len(self.event_shape), 0)))
 
@@ -131,7 +133,7 @@ class GaussianBlock(NamedTuple):
             values[site], start = jnp.moveaxis(part, front, axes), end
         return values
 
-    def quantile(self, q: Any, level: Any) -> Values:
+    def quantile(self, q: Any, level: ArrayLike) -> Values:
         """The unconstrained value of each site at a level of each of its numbers."""
         return self.unpack(location(q) + jax.scipy.stats.norm.ppf(level) * scales(q))
 
@@ -169,7 +171,7 @@ class SiteBlock(NamedTuple):
         """The unconstrained value of the site."""
         return {self.name: self.transform.inv(draw)}
 
-    def quantile(self, q: Any, level: Any) -> Values:
+    def quantile(self, q: Any, level: ArrayLike) -> Values:
         """The unconstrained value of the site at a level of each of its numbers."""
         each = self.family.to_numpyro(q)
         if isinstance(each, dist.Dirichlet):
@@ -183,13 +185,13 @@ class SiteBlock(NamedTuple):
 Block = GaussianBlock | SiteBlock
 
 
-def inverse_cdf(given: Any, level: Any) -> Any:
+def inverse_cdf(given: dist.Distribution, level: ArrayLike) -> Any:
     """Quantiles of gamma and beta distributions, by bisection."""
     transform = biject_to(given.support)
     mean = given.mean
     end = -jnp.log(jnp.finfo(mean.dtype).tiny) * jnp.ones_like(mean)
 
-    def halved(_: Any, ends: tuple[Any, Any]) -> tuple[Any, Any]:
+    def halved(_: object, ends: tuple[Any, Any]) -> tuple[Any, Any]:
         low, high = ends
         middle = (low + high) / 2
         is_low = given.cdf(transform(middle)) < level
@@ -213,19 +215,19 @@ def is_between(low: float, high: float) -> Callable[[Any], bool]:
     return check
 
 
-def gamma_at(mean: Any, scale: float) -> gamma.ShapeRate:
+def gamma_at(mean: Array, scale: float) -> gamma.ShapeRate:
     """A gamma with a standard deviation of about `scale` of the logarithm."""
     shape = jnp.full_like(mean, scale**-2)
     return gamma.ShapeRate(Log(jnp.log(shape)), Log(jnp.log(shape / mean)))
 
 
-def beta_at(mean: Any, scale: float) -> beta.Concentrations:
+def beta_at(mean: Array, scale: float) -> beta.Concentrations:
     """A beta with a standard deviation of about `scale` of the log-odds."""
     a, b = scale**-2 / (1 - mean), scale**-2 / mean
     return beta.Concentrations(Log(jnp.log(a)), Log(jnp.log(b)))
 
 
-def dirichlet_at(mean: Any, scale: float) -> dirichlet.Concentrations:
+def dirichlet_at(mean: Array, scale: float) -> dirichlet.Concentrations:
     """A Dirichlet whose logarithms have standard deviations of about `scale`."""
     total = mean.shape[-1] * scale**-2
     return dirichlet.Concentrations(Log(jnp.log(total * mean)))

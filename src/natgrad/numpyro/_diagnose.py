@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax import lax
+from jaxtyping import Array
 from numpyro import handlers
 from numpyro.infer import Trace_ELBO
 
@@ -36,10 +37,10 @@ def diagnose(
     model: Callable[..., Any],
     guide: Callable[..., Any],
     params: dict[str, Any],
-    *args: Any,
+    *args: object,
     draws: int = 4000,
-    rng_key: Any = None,
-    **kwargs: Any,
+    rng_key: Array | None = None,
+    **kwargs: object,
 ) -> Diagnosis:
     """The ELBO of a guide with its standard error, and k-hat of its importance weights.
 

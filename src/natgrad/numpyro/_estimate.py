@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike
+from jaxtyping import Array, PyTree
 
 from natgrad.families import diagonal, gamma, gaussian
 from natgrad.families._implicit import AbstractImplicit
@@ -31,7 +33,7 @@ Named = dict[str, Any]
 """A tree for each posterior."""
 
 
-def is_diagonal(q: Any) -> bool:
+def is_diagonal(q: object) -> bool:
     return isinstance(q, diagonal.AbstractDiagonal)
 
 
@@ -40,7 +42,7 @@ def is_gaussian(q: Any) -> bool:
     return isinstance(q, gaussian.AbstractGaussian) or is_diagonal(q)
 
 
-def is_fitted(q: Any) -> bool:
+def is_fitted(q: object) -> bool:
     """Whether the energy is fitted by the statistics of q."""
     return isinstance(q, AbstractImplicit)
 
@@ -50,7 +52,7 @@ def is_curved(q: Any) -> bool:
     return is_diagonal(q) or (is_gaussian(q) and q.location().shape[-1] <= HESSIAN)
 
 
-def sampler(key: Any, q: Any, draws: int) -> Callable[[Any], Any]:
+def sampler(key: Array, q: Any, draws: int) -> Callable[[Any], Any]:
     """A function from distributions like q to draws, with the same random numbers."""
     if is_gaussian(q):
         mean = q.location()
@@ -65,7 +67,7 @@ def sampler(key: Any, q: Any, draws: int) -> Callable[[Any], Any]:
     return lambda q: jnp.clip(q.sample(key, (draws,)), least, most)
 
 
-def paired_noise(key: Any, draws: int, shape: tuple[int, ...], dtype: Any) -> Any:
+def paired_noise(key: Array, draws: int, shape: tuple[int, ...], dtype: Any) -> Any:
     """Standard normal numbers and their negatives, with a second moment as expected.
 
     The last axis of `shape` is that of a vector. The moment is exact along each
@@ -83,7 +85,7 @@ def paired_noise(key: Any, draws: int, shape: tuple[int, ...], dtype: Any) -> An
     return jnp.concatenate([noise, -noise])
 
 
-def drawn(q: Any, noise: Any) -> Any:
+def drawn(q: Any, noise: Array) -> Any:
     """The draws from a Gaussian that standard normal numbers lead to."""
     mean = q.location()[None]
     if is_diagonal(q):
@@ -104,8 +106,8 @@ def slopes_of(
     energy: Callable[[Named], Any],
     posteriors: Named,
     samplers: Named,
-    key: Any,
-    step_size: Any,
+    key: Array,
+    step_size: Array | float,
 ) -> Slopes:
     """The slopes of Gaussians and of fitted families, all at the same draws.
 
@@ -151,7 +153,7 @@ def slopes_of(
     return Slopes(slopes, values.mean(), fits, latent)
 
 
-def curvature(q: Any, along: Callable[[Any], Any], sign: Any) -> Any:
+def curvature(q: Any, along: Callable[[Any], Any], sign: Array) -> Any:
     """The Hessian of one draw, of each Gaussian of a batch, or its diagonal.
 
     `along` multiplies by the Hessian of all of the batch. Members have random signs, so
@@ -168,7 +170,7 @@ def curvature(q: Any, along: Callable[[Any], Any], sign: Any) -> Any:
     return jnp.diagonal(hessian) if is_diagonal(q) else hessian
 
 
-def gaussian_slope(q: Any, first: Any, second: Any, least: Any) -> Any:
+def gaussian_slope(q: Any, first: Array, second: Array, least: ArrayLike) -> Any:
     """∂L/∂η at a Gaussian q, from the expected gradient and Hessian of the energy."""
     here = q.natural().second  # −S⁻¹/2
     if is_diagonal(q):
@@ -179,7 +181,7 @@ def gaussian_slope(q: Any, first: Any, second: Any, least: Any) -> Any:
     return gaussian.Statistics(first, second / 2 + here)
 
 
-def raised(relative: Any, least: Any) -> Any:
+def raised(relative: Array, least: ArrayLike) -> Any:
     """Curvatures relative to a precision, those below zero at least as given.
 
     The log density is not concave where a curvature is negative, and a step could leave
@@ -189,7 +191,7 @@ def raised(relative: Any, least: Any) -> Any:
     return jnp.where(relative < 0, jnp.maximum(relative, least), relative)
 
 
-def inside(q: Any, hessian: Any, least: Any) -> Any:
+def inside(q: Any, hessian: Array, least: ArrayLike) -> Any:
     """The expected Hessian with its negative curvatures raised."""
     root = q.factor()
 
@@ -203,7 +205,7 @@ def inside(q: Any, hessian: Any, least: Any) -> Any:
     return lax.cond(is_concave, lambda _: hessian, change, None)
 
 
-def fitted(q: Any, draws: Any, pull: Callable[[Any], Any], grads: Any) -> Any:
+def fitted(q: Any, draws: Array, pull: Callable[[Any], Any], grads: Array) -> Any:
     """x, shaped like the statistics, for which ⟨x, T(z)⟩ moves as the energy does.
 
     `grads` has the gradient of the energy at each draw. As θ moves, so do the draws,
@@ -216,7 +218,7 @@ def fitted(q: Any, draws: Any, pull: Callable[[Any], Any], grads: Any) -> Any:
     leaves, structure = jax.tree.flatten(theta)
     sizes = [math.prod(leaf.shape[members:]) for leaf in leaves]
 
-    def flat(tree: Any) -> Any:
+    def flat(tree: PyTree) -> Any:
         """A vector of statistics, the last axis."""
         shape = lambda a, b: (*a.shape[: a.ndim - b.ndim + members], -1)
         pairs = zip(jax.tree.leaves(tree), leaves, strict=True)
@@ -224,7 +226,7 @@ def fitted(q: Any, draws: Any, pull: Callable[[Any], Any], grads: Any) -> Any:
 
     statistics, pull_statistics = jax.vjp(lambda z: flat(q.statistics(z)), draws)
 
-    def column(unit: Any) -> Any:
+    def column(unit: Array) -> Any:
         (along,) = pull_statistics(jnp.broadcast_to(unit, statistics.shape))
         return flat(pull(along))
 
@@ -235,7 +237,7 @@ def fitted(q: Any, draws: Any, pull: Callable[[Any], Any], grads: Any) -> Any:
     return jax.tree.unflatten(structure, [a.reshape(b.shape) for a, b in pairs])
 
 
-def _solved(matrix: Any, right: Any) -> Any:
+def _solved(matrix: Array, right: Array) -> Any:
     """M⁻¹ g for each member of a batch, in units in which M has a diagonal of one."""
     size = right.shape[-1]
     scale = jnp.sqrt(jnp.abs(jnp.diagonal(matrix, axis1=-2, axis2=-1)))

@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jaxtyping import Array, PyTree
 from numpyro.infer import SVI, Trace_ELBO
 
-from natgrad._runtime.programs import LONG_RUN, SHORT_RUN
+from natgrad._runtime.programs import LONG_RUN, SHORT_RUN, filter_jit
 from natgrad.errors import FitError, InputError
 from natgrad.numpyro._blocks import Family
 from natgrad.numpyro._guide import AutoNatural
@@ -33,8 +34,8 @@ class FitResult(NamedTuple):
 
 def fit(
     model: Callable[..., Any],
-    *args: Any,
-    rng_key: Any = None,
+    *args: object,
+    rng_key: Array | None = None,
     family: str | Family | None = None,
     families: Mapping[str, str] | None = None,
     steps: int = 1000,
@@ -99,7 +100,7 @@ def fit(
     return FitResult(params, state, losses, guide, excess <= tolerance)
 
 
-def _program(run: Callable[[Any], Any], first: Any) -> Callable[[Any], Any]:
+def _program(run: Callable[[Any], Any], first: PyTree) -> Callable[[Any], Any]:
     """A program of `run`, with the data of the model among its arguments.
 
     As constants of the program they would be compiled too.
@@ -109,5 +110,5 @@ def _program(run: Callable[[Any], Any], first: Any) -> Callable[[Any], Any]:
     as_argument = lambda leaf: jnp.asarray(leaf) if is_data(leaf) else leaf
     converted = jax.tree.map(as_argument, converted)
     size = sum(leaf.size for leaf in jax.tree.leaves(converted) if is_data(leaf))
-    jit: Any = eqx.filter_jit  # its type knows of no options of jax.jit
-    return jit(converted, compiler_options=SHORT_RUN if size <= SMALL else LONG_RUN)
+    limits = SHORT_RUN if size <= SMALL else LONG_RUN
+    return filter_jit(converted, compiler_options=limits)

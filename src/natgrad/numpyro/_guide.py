@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpyro
 from jax import lax
+from jaxtyping import Array
 from numpyro import distributions as dist
 from numpyro.distributions import biject_to
 from numpyro.distributions.util import sum_rightmost
@@ -94,7 +95,7 @@ class AutoNatural(AutoContinuous):
         self._blocks: list[Block] = []
         super().__init__(model, prefix=prefix, init_loc_fn=init_loc_fn)
 
-    def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
+    def _setup_prototype(self, *args: object, **kwargs: object) -> None:
         super()._setup_prototype(*args, **kwargs)
         rest, sites = dict(self._init_locs), self.prototype_trace
         self._blocks = []
@@ -126,7 +127,7 @@ class AutoNatural(AutoContinuous):
             posteriors[block.name] = block.posterior(q)
         return posteriors
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Values:
+    def __call__(self, *args: object, **kwargs: object) -> Values:
         """Draws a value of each latent site, as any guide does."""
         if self.prototype_trace is None:
             self._setup_prototype(*args, **kwargs)
@@ -147,7 +148,7 @@ class AutoNatural(AutoContinuous):
                 result |= self._placed(name, moved, density)
         return result
 
-    def _placed(self, name: str, value: Any, log_density: Any) -> Values:
+    def _placed(self, name: str, value: Array, log_density: Any) -> Values:
         """The site in the guide, at a value that was drawn."""
         event = self.prototype_trace[name]["fn"].event_dim
         density = 0.0 if numpyro.get_mask() is False else log_density
@@ -172,15 +173,15 @@ class AutoNatural(AutoContinuous):
 
     def sample_posterior(
         self,
-        rng_key: Any,
+        rng_key: Array,
         params: dict[str, Any],
-        *args: Any,
+        *args: object,
         sample_shape: tuple[int, ...] = (),
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Values:
         """Draws of each site, and of what the model computes from them."""
 
-        def one(key: Any) -> Values:
+        def one(key: Array) -> Values:
             keys = jax.random.split(key, len(self._blocks))
             draws = {}
             for key, block in zip(keys, self._blocks, strict=True):
@@ -195,13 +196,13 @@ class AutoNatural(AutoContinuous):
         """The median of each site."""
         return self.quantiles(params, 0.5)
 
-    def quantiles(self, params: dict[str, Any], quantiles: Any) -> Values:
+    def quantiles(self, params: dict[str, Any], quantiles: object) -> Values:
         """Quantiles of each site, for each of the given levels.
 
         Those of a site with a Dirichlet are divided by their sum.
         """
 
-        def one(level: Any) -> Values:
+        def one(level: Array) -> Values:
             values = {}
             for block in self._blocks:
                 q = params[f"{self._key(block)}_posterior"]

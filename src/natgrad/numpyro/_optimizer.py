@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpyro
 import optax
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 from numpyro.optim import _NumPyroOptim
 from numpyro.primitives import Messenger
 
@@ -61,7 +61,7 @@ class Plates(Messenger):
 
     is_subsampled = False
 
-    def process_message(self, msg: Any) -> None:
+    def process_message(self, msg: dict[str, Any]) -> None:
         if msg["type"] == "plate":
             size, drawn = msg["args"]
             self.is_subsampled |= size != drawn
@@ -89,7 +89,7 @@ class NaturalSteps(_NumPyroOptim):
         state = StepState(self._tx.init(params), still, zero, zero, window)
         return params, state
 
-    def _refuse(self, *_: Any, **__: Any) -> Any:
+    def _refuse(self, *_: object, **__: object) -> Any:
         raise InputError(
             "natural steps need the loss, not its gradient; call eval_and_update, as "
             "SVI does"
@@ -169,7 +169,7 @@ def _natural(posteriors: Params) -> Any:
 
 
 def _estimates(
-    fn: Loss, params: Params, key: Any, draws: int, size: Any
+    fn: Loss, params: Params, key: Array, draws: int, size: Array
 ) -> tuple[Callable[[Params], Any], Any, Params]:
     """The loss as a function of the parameters, its value and gradient at `params`.
 
@@ -212,7 +212,7 @@ def _estimates(
     return value_fn, value, {**grad, **others}
 
 
-def _error(q: Any, draws: Any, fit: Any) -> Any:
+def _error(q: Any, draws: Array, fit: PyTree) -> Any:
     """⟨x, η⟩ less the mean of ⟨x, T(z)⟩: what a fit knows of the error of the mean."""
     means = jax.tree.map(lambda t: t.mean(0), q.statistics(draws))
     return _inner(fit, jax.tree.map(jnp.subtract, q.expectation(), means))
@@ -253,6 +253,6 @@ def _after(
     return StepState(guarded, change, length, steps, window)
 
 
-def _inner(first: Any, second: Any) -> Any:
+def _inner(first: PyTree, second: PyTree) -> Any:
     products = jax.tree.map(lambda a, b: (a * b).sum(), first, second)
     return sum(jax.tree.leaves(products))

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from natgrad.gp.likelihoods import Support
 from natgrad.metrics import is_classifier, support_of
 from natgrad.plot._checks import calibration, predicted, residuals
 from natgrad.plot._fields import boundary, fit
@@ -11,11 +12,11 @@ from natgrad.plot._insides import history, lengthscales
 from natgrad.sklearn._summary import feature_names
 
 
-def applicable(estimator: Any, X: Any, y: Any) -> dict[str, Callable[[Any], Any]]:
+def applicable(estimator: Any, X: object, y: object) -> dict[str, Callable[[Any], Any]]:
     """The pictures that apply to an estimator, by name, as functions of axes."""
     width, has_classes = len(feature_names(estimator)), is_classifier(estimator)
     # Without an order of the classes, normal scores mean nothing.
-    has_order = not has_classes or support_of(estimator) == "count"
+    has_order = support_of(estimator) is not Support.LABELS
     applies = {
         fit: width == 1,
         boundary: has_classes and width == 2,

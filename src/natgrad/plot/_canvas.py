@@ -1,12 +1,17 @@
 """Axes, colours and labels that all pictures share."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from natgrad.errors import InputError
 from natgrad.sklearn._summary import feature_names
 
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+else:  # Matplotlib is imported when a picture is drawn
+    Axes = object
 
 ACCENT, MISS, DATA, QUIET = "#0072B2", "#D55E00", "0.15", "0.45"
 
@@ -43,7 +48,7 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def axes(ax: Any = None) -> Any:
+def axes(ax: Axes | None = None) -> Axes:
     """The given axes, or new ones in a new figure."""
     if ax is not None:
         return ax
@@ -57,13 +62,13 @@ def axes(ax: Any = None) -> Any:
         return pyplot.subplots(figsize=(6.4, 4.2), layout="constrained")[1]
 
 
-def legend(ax: Any, where: str = "best", **options: Any) -> None:
+def legend(ax: Any, where: str = "best", **options: object) -> None:
     ax.legend(
         loc=where, fontsize=8.5, **{"frameon": True, "framealpha": 0.85} | options
     )
 
 
-def legend_above(ax: Any) -> None:
+def legend_above(ax: Axes) -> None:
     """Puts the legend above the axes, where it hides nothing."""
     labels = ax.get_legend_handles_labels()[1]
     longest = max(map(len, labels), default=1)
@@ -72,7 +77,7 @@ def legend_above(ax: Any) -> None:
     legend(ax, "lower left", bbox_to_anchor=(0, 1), ncols=columns, **style)
 
 
-def elided(name: Any, width: int = 28) -> str:
+def elided(name: object, width: int = 28) -> str:
     """A name in one line that fits, its beginning and its end kept."""
     if isinstance(name, float) and name.is_integer():
         name = int(name)  # labels that are whole, of a column of floats
@@ -84,7 +89,7 @@ def elided(name: Any, width: int = 28) -> str:
     return text.replace("$", r"\$")
 
 
-def name_of(y: Any, default: str = "y") -> str:
+def name_of(y: object, default: str = "y") -> str:
     """The name of a column, if it has one."""
     name = getattr(y, "name", None)
     return default if name is None or callable(name) else elided(name, 40)
@@ -97,14 +102,7 @@ def some(rows: int, most: int = SHOWN) -> np.ndarray:
     return np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
 
 
-def taken(X: Any, rows: np.ndarray) -> Any:
-    """Some rows of an array or a frame."""
-    if hasattr(X, "take") and hasattr(X, "column_names"):  # of Arrow
-        return X.take(rows)
-    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
-
-
-def require_inputs(estimator: Any, count: int, picture: str, instead: str) -> None:
+def require_inputs(estimator: object, count: int, picture: str, instead: str) -> None:
     """Raises an InputError unless an estimator has so many inputs."""
     found = len(feature_names(estimator))
     if found != count:

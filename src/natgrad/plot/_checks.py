@@ -1,11 +1,13 @@
 """Pictures that compare predictions with observed targets."""
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
 from scipy import stats
 from scipy.special import ndtri
 
+from natgrad.data._table import select
 from natgrad.metrics import (
     BINS,
     as_targets,
@@ -20,21 +22,22 @@ from natgrad.plot._canvas import (
     DATA,
     MISS,
     QUIET,
+    Axes,
     axes,
     elided,
     legend,
     name_of,
     some,
-    taken,
 )
 
 
 TAILS = np.asarray([0.025, 0.975])
+GREY: dict[str, Any] = {"color": "0.5", "alpha": 0.25, "lw": 0}
 LABELLED = 12
 """How many classes a table of numbers has at most."""
 
 
-def calibration(estimator: Any, X: Any, y: Any, ax: Any = None) -> Any:
+def calibration(estimator: Any, X: object, y: object, ax: Axes | None = None) -> Axes:
     """Draws observed frequencies over predicted ones.
 
     A regressor shows the share of targets in the central interval of each level. A
@@ -56,13 +59,12 @@ def calibration(estimator: Any, X: Any, y: Any, ax: Any = None) -> Any:
     return ax
 
 
-def _coverage(estimator: Any, X: Any, y: np.ndarray, ax: Any) -> None:
+def _coverage(estimator: Any, X: object, y: np.ndarray, ax: Axes) -> None:
     levels = np.linspace(0, 1, 201)
     values = pit(estimator, X, y)
     observed = np.asarray([values.coverage(level) for level in levels])
     low, high = stats.binom.ppf(TAILS[:, None], len(y), levels[None, :]) / len(y)
-    grey: dict[str, Any] = {"color": "0.5", "alpha": 0.25, "lw": 0}
-    ax.fill_between(levels, low, high, label="95 % if right", **grey)
+    ax.fill_between(levels, low, high, label="95 % if right", **GREY)
     ax.plot(levels, observed, color=ACCENT, lw=1.8, label="observed")
     for level in (0.5, 0.9):
         share = observed[round(200 * level)]
@@ -76,7 +78,7 @@ def _coverage(estimator: Any, X: Any, y: np.ndarray, ax: Any) -> None:
     legend(ax, "upper left")
 
 
-def _reliability(estimator: Any, X: Any, y: np.ndarray, ax: Any) -> None:
+def _reliability(estimator: Any, X: object, y: np.ndarray, ax: Axes) -> None:
     shares = np.asarray(estimator.predict_proba(X))
     bins = reliability(estimator.classes_, shares, y)
     low, high = stats.binom.ppf(TAILS[:, None], bins.rows, bins.predicted) / bins.rows
@@ -102,7 +104,7 @@ def _reliability(estimator: Any, X: Any, y: np.ndarray, ax: Any) -> None:
     legend(ax, "upper left")
 
 
-def predicted(estimator: Any, X: Any, y: Any, ax: Any = None) -> Any:
+def predicted(estimator: Any, X: object, y: object, ax: Axes | None = None) -> Axes:
     """Draws observed targets over predicted ones.
 
     A regressor shows the 90 % interval of each, and marks targets outside. A
@@ -118,7 +120,7 @@ def predicted(estimator: Any, X: Any, y: Any, ax: Any = None) -> Any:
     if is_classifier(estimator):
         return _confusion(estimator, X, target, ax)
     rows = some(len(target))
-    x, target = estimator._rows(taken(X, rows)), target[rows]
+    x, target = estimator._rows(select(X, rows, axis=0)), target[rows]
     mean = estimator.predict(x)
     low, high = estimator.predict(x, quantiles=[0.05, 0.95]).T
     is_in = (target >= low) & (target <= high)
@@ -133,7 +135,7 @@ def predicted(estimator: Any, X: Any, y: Any, ax: Any = None) -> Any:
     ):
         label = f"{what}: {own.mean():.0%}".replace("%", " %")
         # A correct interval of whole counts holds more than its level.
-        label = what if support_of(estimator) == "count" else label
+        label = what if support_of(estimator).is_whole else label
         ax.scatter(
             mean[own], target[own], color=colour, marker=mark, label=label, **style
         )
@@ -145,13 +147,11 @@ def predicted(estimator: Any, X: Any, y: Any, ax: Any = None) -> Any:
     return ax
 
 
-def _confusion(estimator: Any, X: Any, y: np.ndarray, ax: Any) -> Any:
+def _confusion(estimator: Any, X: object, y: np.ndarray, ax: Axes) -> Axes:
     classes = getattr(estimator, "categories_", estimator.classes_)
-    place = {label: k for k, label in enumerate(classes.tolist())}
-    table = np.zeros((len(classes), len(classes)), int)
-    for seen, guess in zip(y.tolist(), estimator.predict(X).tolist(), strict=True):
-        if seen in place:
-            table[place[seen], place[guess]] += 1
+    labels = classes.tolist()
+    counts = Counter(zip(y.tolist(), estimator.predict(X).tolist(), strict=True))
+    table = np.array([[counts[seen, guess] for guess in labels] for seen in labels])
     shares = table / np.maximum(table.sum(1, keepdims=True), 1)
     ax.imshow(shares, cmap="Blues", vmin=0, vmax=1.25, aspect="auto")
     ticks = np.arange(0, len(classes), -(-len(classes) // LABELLED))
@@ -167,7 +167,7 @@ def _confusion(estimator: Any, X: Any, y: np.ndarray, ax: Any) -> Any:
     return ax
 
 
-def residuals(estimator: Any, X: Any, y: Any, ax: Any = None) -> Any:
+def residuals(estimator: Any, X: object, y: object, ax: Axes | None = None) -> Axes:
     """Draws normal scores of the targets over those of a normal sample (a Q–Q plot).
 
     A score is the normal quantile of the target's probability integral transform, which
@@ -191,11 +191,10 @@ def residuals(estimator: Any, X: Any, y: Any, ax: Any = None) -> Any:
     kept = np.union1d(kept, [*range(min(20, count)), *range(max(0, count - 20), count)])
     tiny = 2.0**-53
     scores = ndtri(found.clip(tiny, 1 - tiny))[kept]
-    grey: dict[str, Any] = {"color": "0.5", "alpha": 0.25, "lw": 0}
     ends = stats.beta.ppf(TAILS[:, None], ranks[kept], count + 1 - ranks[kept])
     low, high = ndtri(ends)
     expected = expected[kept]
-    ax.fill_between(expected, low, high, label="95 % if right", **grey)
+    ax.fill_between(expected, low, high, label="95 % if right", **GREY)
     ax.plot(expected, expected, color=QUIET, lw=0.9, ls=(0, (5, 4)))
     is_in = (scores >= low) & (scores <= high)
     style: dict[str, Any] = {"s": 13, "lw": 0, "zorder": 3}
@@ -203,7 +202,7 @@ def residuals(estimator: Any, X: Any, y: Any, ax: Any = None) -> Any:
     if not is_in.all():
         style |= {"color": MISS, "marker": "D", "label": "outside"}
         ax.scatter(expected[~is_in], scores[~is_in], **style)
-    is_random = is_classifier(estimator) or support_of(estimator) == "count"
+    is_random = is_classifier(estimator) or support_of(estimator).is_whole
     what = "randomized normal score" if is_random else "normal score"
     ax.set(xlabel="expected normal score", ylabel=f"{what} of the target")
     legend(ax, "upper left")

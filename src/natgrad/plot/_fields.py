@@ -13,6 +13,7 @@ from natgrad.plot._canvas import (
     DATA,
     MARKERS,
     QUIET,
+    Axes,
     axes,
     elided,
     legend,
@@ -29,7 +30,9 @@ NAMED = 12
 """How many classes are named at most."""
 
 
-def fit(estimator: Any, X: Any = None, y: Any = None, ax: Any = None) -> Any:
+def fit(
+    estimator: Any, X: object = None, y: object = None, ax: Axes | None = None
+) -> Axes:
     """Draws the predictions over the one input, the data and the inducing inputs.
 
     A regressor shows the mean and bands that hold 50 and 90 % of new targets; a
@@ -75,8 +78,8 @@ def fit(estimator: Any, X: Any = None, y: Any = None, ax: Any = None) -> Any:
     return ax
 
 
-def _bands(estimator: Any, at: np.ndarray, ax: Any) -> None:
-    steps = support_of(estimator) == "count"
+def _bands(estimator: Any, at: np.ndarray, ax: Axes) -> None:
+    steps = support_of(estimator).is_whole
     # Quantiles are slow; the band is smooth between a few of them.
     rough = np.linspace(at[0], at[-1], 200 if steps else 60)
     found = estimator.predict(EncodedRows(rough[:, None]), quantiles=LEVELS)
@@ -93,7 +96,7 @@ def _bands(estimator: Any, at: np.ndarray, ax: Any) -> None:
     ax.plot(at, mean, color=ACCENT, lw=1.8, label="mean")
 
 
-def _class_curves(estimator: Any, at: np.ndarray, x: Any, y: Any, ax: Any) -> None:
+def _class_curves(estimator: Any, at: np.ndarray, x: Any, y: Any, ax: Axes) -> None:
     classes = estimator.classes_
     shares = estimator.predict_proba(EncodedRows(at[:, None]))
     rows = some(len(x))
@@ -116,7 +119,7 @@ def _class_curves(estimator: Any, at: np.ndarray, x: Any, y: Any, ax: Any) -> No
     ax.set_ylim(-0.05, 1.05)
 
 
-def boundary(estimator: Any, X: Any, y: Any, ax: Any = None) -> Any:
+def boundary(estimator: Any, X: object, y: object, ax: Axes | None = None) -> Axes:
     """Draws the predicted class over the two inputs, and how certain it is.
 
     The tint is the likeliest class's lead over the second; it fades to white at the
@@ -162,7 +165,7 @@ def boundary(estimator: Any, X: Any, y: Any, ax: Any = None) -> Any:
     return ax
 
 
-def _edges(ax: Any, sides: list[np.ndarray], shares: np.ndarray) -> None:
+def _edges(ax: Axes, sides: list[np.ndarray], shares: np.ndarray) -> None:
     """Lines where two classes are equally likely, or one of two has 90 %."""
     style: dict[str, Any] = {"colors": DATA, "linewidths": 1.4}
     if shares.shape[-1] == 2:
@@ -178,7 +181,7 @@ def _edges(ax: Any, sides: list[np.ndarray], shares: np.ndarray) -> None:
             ax.contour(*sides, ahead, [0.0], **style)
 
 
-def _points(ax: Any, x: np.ndarray, y: np.ndarray, classes: np.ndarray) -> None:
+def _points(ax: Axes, x: np.ndarray, y: np.ndarray, classes: np.ndarray) -> None:
     shown = some(len(x))
     for k, label in enumerate(classes):
         own = x[shown][y[shown] == label]

@@ -6,7 +6,7 @@ import numpy as np
 
 from natgrad.errors import InputError
 from natgrad.metrics import unwrapped
-from natgrad.plot._canvas import ACCENT, MISS, axes, elided, legend
+from natgrad.plot._canvas import ACCENT, MISS, Axes, axes, elided, legend
 from natgrad.sklearn._summary import feature_names, inverse_lengthscales
 from natgrad.train._history import History, shown_range
 
@@ -15,7 +15,7 @@ BARS = 20
 """How many inputs are shown by name."""
 
 
-def history(history_or_estimator: Any, ax: Any = None) -> Any:
+def history(history_or_estimator: Any, ax: Axes | None = None) -> Axes:
     """Draws the ELBO per row and the held-out score against steps.
 
     An estimator has them in your units; a `History` as it stores them.
@@ -55,7 +55,7 @@ def history(history_or_estimator: Any, ax: Any = None) -> Any:
     return ax
 
 
-def lengthscales(estimator: Any, ax: Any = None) -> Any:
+def lengthscales(estimator: Any, ax: Axes | None = None) -> Axes:
     """Draws how fast the function varies along each input, the fastest first.
 
     It is the input's standard deviation divided by its lengthscale. An input with a

@@ -12,7 +12,7 @@ from natgrad.sklearn._classifiers import (
     GPClassifier as GPClassifier,
     GPOrdinal as GPOrdinal,
 )
-from natgrad.sklearn._loading import load as load
+from natgrad.sklearn._files import load as load
 from natgrad.sklearn._regressor import GPRegressor as GPRegressor
 
 

@@ -2,7 +2,7 @@
 
 import math
 import time
-from typing import Any
+from typing import Any, Unpack, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -11,34 +11,39 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from natgrad import gp
+from natgrad._codec import from_json, to_json
 from natgrad._registry import KERNELS, MANY
 from natgrad._warnings import warn
 from natgrad.data._batch import Batch, Columns
 from natgrad.data._prepare import Stream
-from natgrad.data._schema import EncodedRows
+from natgrad.data._schema import EncodedRows, Schema
 from natgrad.errors import InputError, InputWarning
 from natgrad.gp import _baseline as baseline, _few_rows as few_rows
+from natgrad.gp._files import FORMAT
 from natgrad.sklearn import (
     _columns as columns,
+    _export as export,
+    _files as files,
     _inputs as inputs,
     _streaming as streaming,
+    _summary as summary,
     _training as training,
 )
 from natgrad.sklearn._double import in_double
-from natgrad.sklearn._fitted import Fitted
-from natgrad.sklearn._kernels import is_convertible
+from natgrad.sklearn._fields import Run
+from natgrad.sklearn._kernels import is_convertible, lengthscales
 from natgrad.sklearn._outputs import require_outputs
 from natgrad.sklearn._targets import (
     Targets,
     centre_and_deviation,
     input_scales,
     is_constant,
-    is_own,
     merge_duplicates,
     weights,
 )
 from natgrad.train._history import History
 from natgrad.train._loop import CONVERGED
+from natgrad.train._options import Options
 from natgrad.train._signals import INTERRUPTED
 
 
@@ -52,7 +57,7 @@ FAR = 1e100
 """Scaled inputs are clipped here: the square of 1e200 is infinite."""
 
 
-class BaseGP(Fitted, BaseEstimator):
+class BaseGP(BaseEstimator):
     """Scales the inputs; a subclass defines its targets."""
 
     def __init__(
@@ -125,14 +130,14 @@ class BaseGP(Fitted, BaseEstimator):
         classes: Any = None,
         schema: Any = None,
         is_piece: bool = False,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> Any:
         """As `fit`, of rows in memory or on disk; `options` are those of `gp.fit`.
 
         If the rows are a piece, others follow by `partial_fit`.
         """
         if isinstance(X, Stream):
-            training.train_stream(self, X, classes, **options)
+            training.train_stream(self, X, classes, options)
             return self
         began = time.monotonic()
         self._check_parameters()
@@ -146,7 +151,7 @@ class BaseGP(Fitted, BaseEstimator):
             X, y, weight = merge_duplicates(X, y, weight)
         centre, deviation = centre_and_deviation(X, weight)
         candidates, rows, seed = self._scale(centre, deviation, X, y, weight, others)
-        fitted = training.trained(self, rows, candidates, seed, is_piece, **options)
+        fitted = training.trained(self, rows, candidates, seed, is_piece, options)
         share = np.average(~np.isnan(y), axis=0, weights=weight)
         self._keep(fitted, total, time.monotonic() - began, share)
         last = fitted.history[-1]
@@ -354,6 +359,100 @@ class BaseGP(Fitted, BaseEstimator):
             is_density = ~(others["lower"] < others["upper"])
         return log_density - np.where(is_density, np.log(self.y_scale_), 0.0)
 
+    # What was learned: shown, saved and exported
+
+    @in_double
+    def save(self, path: Any, metadata: dict[str, Any] | None = None) -> None:
+        """Saves a fitted estimator to one file, which `natgrad.sklearn.load` loads.
+
+        `metadata` is a dictionary of JSON values to store with it.
+        """
+        check_is_fitted(self)
+        files.save(self, path, metadata)
+
+    @in_double
+    def to_onnx(self, path: Any, quantiles: Any = ()) -> None:
+        """Writes predictions as an ONNX model.
+
+        Its outputs are "mean", "std" and "quantiles", or "probabilities", "class_index"
+        and "label", as in `predict` and `predict_proba`. `quantiles` are levels between
+        0 and 1. The input "x" is rows of the table in float64, with NaN where a number
+        is missing. If the table has categories or dates, its columns are those of
+        `schema_.features`. Needs the package `onnx`.
+        """
+        export.to_onnx(self, path, quantiles)
+
+    @in_double
+    def to_stablehlo(self, path: Any, quantiles: Any = ()) -> None:
+        """Writes predictions as a function for `jax.export.deserialize`.
+
+        It takes the rows of `to_onnx`. Its outputs are the same without "label", as
+        StableHLO has no text: `class_index` is an index into `classes_`. Needs the
+        package `flatbuffers`.
+        """
+        export.to_stablehlo(self, path, quantiles)
+
+    @property
+    @in_double
+    def lengthscales_(self) -> np.ndarray:
+        """The lengthscale of each of `schema_.features`, in its own units.
+
+        It is infinite for a constant input, which has no effect. If the kernel is a
+        sum, 1/ℓ² is the mean of those of its parts, weighted by their variances.
+        """
+        check_is_fitted(self)
+        lengthscale = lengthscales(self.model_.kernel)
+        if lengthscale is None:
+            raise AttributeError(
+                f"{type(self.model_.kernel).__name__} has no lengthscales"
+            )
+        scale = np.where(is_constant(self.x_scale_), np.inf, self.x_scale_)
+        return np.broadcast_to(lengthscale, scale.shape) * scale
+
+    @property
+    def inducing_points_(self) -> np.ndarray:
+        """The inducing inputs, in the units of the table, as `schema_.features`."""
+        check_is_fitted(self)
+        scale = np.where(is_constant(self.x_scale_), 0.0, self.x_scale_)
+        return np.asarray(self.model_.inducing) * scale + self.x_mean_
+
+    @in_double
+    def __str__(self) -> str:
+        return summary.text(self) if hasattr(self, "model_") else repr(self)
+
+    @in_double
+    def _html_repr(self) -> str:
+        table = summary.html(self) if hasattr(self, "model_") else ""
+        return table + super()._html_repr()
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+    # Pickles hold the model as a natgrad file, and no compiled code.
+
+    @in_double
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = dict(cast(Any, super().__getstate__()))
+        if "model_" in state:
+            del state["_predictor"]
+            state.pop("_online", None)  # a file holds no rows
+            state["model_"] = FORMAT.pack(state["model_"])
+            # In plain values, which need no class of natgrad's to be trusted.
+            state["schema_"] = state["schema_"].to_dict()
+            history = state["history_"]
+            state["history_"] = to_json(Run(history.reason, (*history.records,)), {})
+        return state
+
+    @in_double
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "model_" in state:
+            state = dict(state)
+            self._set_model(FORMAT.unpack(*state.pop("model_")))
+            state["schema_"] = Schema.from_dict(state["schema_"])
+            run = from_json(state["history_"], Run, "history_", {})
+            state["history_"] = files.as_attribute(run)
+        super().__setstate__(state)
+
 
 # What an estimator warns of after a fit
 
@@ -370,9 +469,9 @@ def _reason_to_doubt(
         return None
     if noise.outputs is not None:
         return few_rows.few(len(y))
-    if is_own(noise):
+    if noise.observed.parameters is None:
         return baseline.worse(elbo, y, weight) if np.any(y != np.round(y)) else None
-    if not isinstance(noise, few_rows.NOISY):
+    if not noise.is_location:
         return None
     doubt = few_rows.few(len(y))
     if doubt is None and len(np.unique(y)) == 2:

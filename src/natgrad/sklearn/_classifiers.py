@@ -46,11 +46,7 @@ class _Classifier(ClassifierMixin, BaseGP):
         return {"dtype": np.float64}
 
     def partial_fit(
-        self,
-        X: Any,
-        y: Any,
-        classes: Any = None,
-        sample_weight: Any = None,
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
     ) -> Any:
         """Updates the model with new rows, without those seen before.
 

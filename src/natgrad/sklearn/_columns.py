@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from natgrad._registry import BOUNDS, COLUMNS, LIKELIHOODS
+from natgrad._registry import BOUNDS, COLUMNS
 from natgrad._text import choices
 from natgrad.data._batches import as_array
 from natgrad.data._schema import EncodedRows
+from natgrad.data._table import column_names, select
 from natgrad.errors import InputError
 from natgrad.gp import likelihoods
 
@@ -55,7 +56,7 @@ def taken(X: Any, columns: Any, is_target_known: bool = True) -> tuple[Any, Any]
         return X, {k: each for k, each in X.columns.items() if is_known(k)}
     if not columns:
         return X, {}
-    names = _names(X)
+    names = column_names(X)
     found: dict[str, Any] = {}
     places = []
     for name, column in columns.items():
@@ -68,24 +69,9 @@ def taken(X: Any, columns: Any, is_target_known: bool = True) -> tuple[Any, Any]
         if place is not None:
             places.append(place)
             if is_target_known or name not in BOUNDS:
-                found[name] = _numbers(_column(X, place), name)
+                found[name] = _numbers(select(X, [place], axis=1), name)
     rest = [place for place in range(len(names)) if place not in places]
-    return _selected(X, rest) if places else X, found
-
-
-def _names(X: Any) -> list[Any]:
-    """The names of the columns of a frame, or the places of those of an array."""
-    if hasattr(X, "column_names"):
-        return list(X.column_names)
-    if hasattr(X, "columns"):
-        return list(X.columns)
-    shape = np.shape(X)
-    if len(shape) != 2:
-        raise InputError(
-            f"X has shape {list(shape)}; it should have rows and columns, as some "
-            "of them come with the target"
-        )
-    return list(range(shape[1]))
+    return select(X, rest, axis=1) if places else X, found
 
 
 def _place(names: list[Any], column: Any) -> int | None:
@@ -93,24 +79,6 @@ def _place(names: list[Any], column: Any) -> int | None:
         return names.index(column)
     is_place = not isinstance(column, str) and -len(names) <= column < len(names)
     return int(column) % len(names) if is_place else None
-
-
-def _column(X: Any, place: int) -> Any:
-    if hasattr(X, "column_names"):
-        return X.column(place)
-    if hasattr(X, "iloc"):
-        return X.iloc[:, place]
-    return X[:, place] if hasattr(X, "ndim") else np.asarray(X)[:, place]
-
-
-def _selected(X: Any, places: list[int]) -> Any:
-    if hasattr(X, "column_names"):
-        return X.select(places)
-    if hasattr(X, "iloc"):
-        return X.iloc[:, places]
-    if hasattr(X, "columns"):  # of polars
-        return X[:, places]
-    return np.asarray(X)[:, places]
 
 
 def _numbers(column: Any, name: str) -> np.ndarray:
@@ -144,18 +112,6 @@ def censored(likelihood: Any, columns: dict[str, Any]) -> Any:
     return likelihoods.Censored(likelihood)
 
 
-def uncensored(likelihood: Any) -> Any:
-    """The likelihood of targets that are observed."""
-    is_censored = isinstance(likelihood, likelihoods.Censored)
-    return likelihood.noise if is_censored else likelihood
-
-
-def rates(columns: dict[str, Any], y: np.ndarray) -> np.ndarray:
-    """What multiplies exp(f) in each row."""
-    rate = np.ones(len(y)) * columns.get("exposure", 1.0)
-    return rate * np.exp(columns.get("offset", 0.0))
-
-
 def in_units(
     columns: dict[str, Any], targets: Any, y: np.ndarray | None = None
 ) -> dict[str, Any]:
@@ -171,10 +127,8 @@ def in_units(
             columns[name] = (bound - centre) / scale
     if "noise_sd" in columns:
         columns["noise_sd"] = columns["noise_sd"] / scale
-    # With this link the latent function has the units of the target.
-    known = [each for each in LIKELIHOODS.values() if each.link == "identity"]
-    kinds = [getattr(likelihoods, each.kind) for each in known]
-    if "offset" in columns and type(uncensored(targets.likelihood)) in kinds:
+    # If f has the units of the target.
+    if "offset" in columns and targets.likelihood.is_location:
         columns["offset"] = columns["offset"] / scale
     return columns
 

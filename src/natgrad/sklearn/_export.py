@@ -20,20 +20,12 @@ from natgrad.gp._export import (
     write_stablehlo,
 )
 from natgrad.gp._prediction import Predictor, checked_levels
-from natgrad.gp.likelihoods import Gaussian
-from natgrad.gp.likelihoods._base import AbstractNumerical
-from natgrad.sklearn._inputs import schema_of
-
-
-HALVINGS = 44
-FARTHEST = {"real": 40.0, "positive": 700.0, "unit": 700.0}
-"""How far t is searched; a real y is a centre + sinh(t)."""
 
 
 def to_onnx(estimator: Any, path: Any, quantiles: Any) -> None:
     """Writes an estimator as an ONNX model."""
     levels, names = _checked(estimator, quantiles)
-    answers = _answers(estimator, levels, _quantile_by_halving)
+    answers = _answers(estimator, levels)
     title = (
         f"A {type(estimator).__name__}, from and to the units of its table. "
         f"{described(estimator._predictor)}"
@@ -41,7 +33,7 @@ def to_onnx(estimator: Any, path: Any, quantiles: Any) -> None:
     if levels:
         title += f" Its quantiles are {', '.join(map(str, levels))}."
     classes = _plain(estimator.classes_) if hasattr(estimator, "classes_") else None
-    schema = schema_of(estimator)
+    schema = estimator.schema_
     has_names = hasattr(estimator, "feature_names_in_") or not schema.is_numeric
     shown, width = names if has_names else (), len(names)
     try:
@@ -58,8 +50,7 @@ def to_onnx(estimator: Any, path: Any, quantiles: Any) -> None:
 def to_stablehlo(estimator: Any, path: Any, quantiles: Any) -> None:
     """Writes an estimator as a function of `jax.export`; StableHLO has no labels."""
     levels, names = _checked(estimator, quantiles)
-    quantile = lambda likelihood, *row: likelihood.quantile(*row)
-    answers = _answers(estimator, levels, quantile)
+    answers = _answers(estimator, levels)
     write_stablehlo(answers, estimator._predictor, path, len(names))
 
 
@@ -72,15 +63,13 @@ def _checked(estimator: Any, levels: Any) -> tuple[list[float], list[str]]:
             f"quantiles is {levels}; a {type(estimator).__name__} predicts classes, "
             "which have none: omit quantiles"
         )
-    schema = schema_of(estimator)
+    schema = estimator.schema_
     return levels, schema.names if schema.is_numeric else schema.features
 
 
-def _answers(
-    estimator: Any, levels: list[float], quantile: Callable[..., Array]
-) -> Answers:
+def _answers(estimator: Any, levels: list[float]) -> Answers:
     """The predictions of an estimator for a row, in the units of its table."""
-    encode = _encoder(schema_of(estimator))
+    encode = _encoder(estimator.schema_)
     x_mean, x_scale = jnp.asarray(estimator.x_mean_), jnp.asarray(estimator.x_scale_)
     # One number, or one for each output.
     y_mean, y_scale = jnp.asarray(estimator.y_mean_), jnp.asarray(estimator.y_scale_)
@@ -96,23 +85,12 @@ def _answers(
             found["mean"] = moments[0] * y_scale + y_mean
             found["std"] = jnp.sqrt(moments[1]) * y_scale
         if levels:
-            at_level = lambda level: _at_level(likelihood, latent, level, quantile)
-            each = lambda level: at_level(level) * y_scale + y_mean
+            each = lambda level: likelihood.quantile(*latent, level) * y_scale + y_mean
             numbers = jnp.asarray(levels, latent[0].dtype)
             found["quantiles"] = jax.vmap(each, out_axes=-1)(numbers)
         return found
 
     return answers
-
-
-def _at_level(
-    likelihood: Any, latent: tuple[Array, Array], level: Array, quantile: Any
-) -> Array:
-    if likelihood.outputs is None:
-        return quantile(likelihood, *latent, level)
-    marginals = likelihood.marginals(*latent)
-    rows = zip(likelihood.likelihoods, *marginals, strict=True)
-    return jnp.stack([quantile(*row, level) for row in rows])
 
 
 def _class_answers(
@@ -147,39 +125,6 @@ def _encoder(schema: Schema) -> Callable[[Array], Array]:
         return filled @ places + is_gap.astype(row.dtype) @ marks
 
     return encode
-
-
-def _quantile_by_halving(
-    likelihood: Any, mean: Array, var: Array, level: Array
-) -> Array:
-    """The y that is not exceeded with probability `level`.
-
-    The steps are written out one by one: an ONNX graph has no loop. A count's quantile
-    has one, and so no ONNX equivalent.
-    """
-    is_numerical = isinstance(likelihood, AbstractNumerical)
-    support = likelihood.support if is_numerical else "real"
-    if isinstance(likelihood, Gaussian) or support == "count":
-        return likelihood.quantile(mean, var, level)
-    centre = mean if mean.ndim == 0 else mean[0]
-    at = {
-        "real": lambda t: centre + (jnp.exp(t) - jnp.exp(-t)) / 2,
-        "positive": jnp.exp,
-        "unit": jax.nn.sigmoid,
-    }[support]
-
-    # Jitted, it is traced once and not at each halving.
-    @jax.jit
-    def halved(low: Array, high: Array) -> tuple[Array, Array]:
-        middle = (low + high) / 2
-        is_short = likelihood.predictive_cdf(mean, var, at(middle)) < level
-        return jnp.where(is_short, middle, low), jnp.where(is_short, high, middle)
-
-    high = jnp.full_like(level, FARTHEST[support])
-    low = -high
-    for _ in range(HALVINGS):
-        low, high = halved(low, high)
-    return at((low + high) / 2)
 
 
 def _plain(classes: np.ndarray) -> np.ndarray:

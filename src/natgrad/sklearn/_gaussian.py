@@ -20,6 +20,7 @@ from natgrad.gp.means import Zero
 from natgrad.sklearn._kernels import initial_kernels, rough_part
 from natgrad.sklearn._targets import Targets
 from natgrad.train._loop import Fitted, with_fallback
+from natgrad.train._options import Options
 from natgrad.train._signals import INTERRUPTED
 
 
@@ -74,9 +75,9 @@ class GaussianFit:
         targets: Targets,
         seed: int,
         is_piece: bool,
-        options: dict[str, Any],
+        options: Options,
     ):
-        total = len(rows.x)
+        total, self.is_shown = len(rows.x), bool(options.get("progress", True))
         scale, mean = estimator.x_scale_, targets.mean or Zero()
         self.starts = [
             exact.Hyperparameters(start, targets.likelihood, mean)
@@ -108,20 +109,22 @@ class GaussianFit:
         if self.rough is None:
             return exact.learn(starts, sample, prior, **self.options)
         # The smooth part comes first: both at once often end with much of neither.
-        steps, is_shown = self.options["steps"], self.options["progress"]
-        lap = {**self.options, "steps": min(exact.LAP, steps)}
-        minutes = self.options["minutes"]
-        lap["minutes"] = minutes and minutes / PART
-        lap["progress"] = is_shown and "smooth part: "
+        lap = self._part("smooth part: ", 1 / PART)
+        lap["steps"] = min(exact.LAP, lap.get("steps") or exact.LAP)
         begun = exact.learn(starts, sample, prior, **lap)
         if begun.history.reason == INTERRUPTED:
             return begun
         of = begun.params
         both = of._replace(kernel=of.kernel + self.rough)
-        options = {**self.options, "minutes": minutes and minutes * (1 - 1 / PART)}
-        options["progress"] = is_shown and "smooth and rough part: "
-        further = lambda: exact.learn([both], sample, prior, **options)
+        whole = self._part("smooth and rough part: ", 1 - 1 / PART)
+        further = lambda: exact.learn([both], sample, prior, **whole)
         return with_fallback(begun, further)
+
+    def _part(self, title: str, share: float) -> Options:
+        """The options of a part of the run, with its share of the minutes."""
+        minutes, is_shown = self.options.get("minutes"), self.is_shown
+        own = Options(minutes=minutes and share * minutes, progress=is_shown and title)
+        return self.options | own
 
     def _with_posterior(self, learned: Fitted, sample: Batch) -> Fitted:
         """The model with the best q for what was learned."""
@@ -136,7 +139,7 @@ class GaussianFit:
         if len(z) < self.num_inducing:
             z = exact.inducing_inputs(z)[: self.num_inducing]
         parts = (padded(rows), padded(self.held_out))
-        return sampled.fit(learned, z, *parts, progress=self.options["progress"])
+        return sampled.fit(learned, z, *parts, progress=self.is_shown)
 
     def is_better(self, found: Fitted, other: Fitted) -> bool:
         """Whether what was found has the higher evidence, or predicts better."""

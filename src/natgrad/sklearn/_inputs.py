@@ -7,8 +7,9 @@ from sklearn.utils.validation import check_array, check_X_y, validate_data
 
 from natgrad._config import PERIODS
 from natgrad._text import printable_errors
-from natgrad.data._frames import as_table, is_numeric, require_frame, require_numbers
+from natgrad.data._columns import is_null
 from natgrad.data._schema import EncodedRows, Schema, infer, infer_numbers
+from natgrad.data._table import as_table, is_frame, is_numeric
 from natgrad.errors import InputError
 
 
@@ -23,23 +24,21 @@ def learn(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Stores the schema of a table; its rows as numbers, and its targets.
 
-    If the schema is given, X is a table that was read from a file.
+    If the schema is given, the rows of X are encoded by it.
     """
     require_targets(y)
     rules = estimator._rules() | WITH_GAPS
     periods = checked_periods(estimator.date_periods)
     if schema is not None:
-        names = np.array(X.column_names, dtype=object)
+        names = np.array(schema.names, dtype=object)
         estimator.feature_names_in_, estimator.n_features_in_ = names, len(names)
         estimator.schema_ = schema
-        return check_X_y(schema.encode(X).x, y, estimator=estimator, **rules)
+        return check_X_y(X.x, y, estimator=estimator, **rules)
     if is_numeric(X):
         found: Any = validate_data(estimator, X, y, **rules)
         x, y = found
         estimator.schema_ = infer_numbers(x, names_of(estimator))
         return estimator.schema_.encode_matrix(x), y
-    if not hasattr(X, "columns"):
-        require_numbers(X)
     validate_data(estimator, X, y, skip_check_array=True)
     table = as_table(X, names_of(estimator))
     estimator.schema_ = schema = infer(table, table.column_names, NULLS, periods)
@@ -51,7 +50,7 @@ def encode(estimator: Any, X: Any, y: Any = None) -> Any:
     if isinstance(X, EncodedRows):
         return X.x if y is None else (X.x, np.asarray(y))
     require_targets(y)
-    schema = schema_of(estimator)
+    schema = estimator.schema_
     # With targets, scikit-learn checks that there is one for each row.
     targets = () if y is None else (y,)
     rules = {"dtype": np.float64} if y is None else estimator._rules()
@@ -61,9 +60,12 @@ def encode(estimator: Any, X: Any, y: Any = None) -> Any:
             found: Any = validate_data(estimator, X, *targets, **options)
             x = schema.encode_matrix(found if y is None else found[0])
             return x if y is None else (x, found[1])
-        if schema.is_numeric and not hasattr(X, "columns"):
-            require_numbers(X)
-        require_frame(X)
+        if not is_frame(X):
+            raise InputError(
+                f"X is a {type(X).__name__}; the model was fitted to a table with "
+                "categories or dates: give a frame of pandas, polars or Arrow with the "
+                "same columns"
+            )
         validate_data(estimator, X, skip_check_array=True, reset=False)
         x, is_complete, _ = schema.encode(as_table(X, schema.names))
         if not is_complete.all():
@@ -87,32 +89,12 @@ def require_targets(y: Any) -> None:
     is_one = values.ndim > 0 and values.size == len(values)
     if values.dtype.kind not in "fO" or not is_one:
         return
-    if hasattr(y, "isna"):
-        is_null = np.ravel(y.isna())
-    elif values.dtype.kind == "f":
-        is_null = np.isnan(values.ravel())
-    else:
-        is_null = np.array([_is_null(value) for value in values.ravel()], bool)
-    if is_null.any():
+    is_gap = np.array([is_null(value) for value in values.ravel()], bool)
+    if is_gap.any():
         raise InputError(
-            f"y has no value in {is_null.sum():,} of {len(is_null):,} rows, the first "
-            f"in row {is_null.argmax()}; drop these rows"
+            f"y has no value in {is_gap.sum():,} of {len(is_gap):,} rows, the first "
+            f"in row {is_gap.argmax()}; drop these rows"
         )
-
-
-def _is_null(value: Any) -> bool:
-    if value is None or type(value).__name__ == "NAType":  # that of pandas
-        return True
-    return bool(value != value)
-
-
-def schema_of(estimator: Any) -> Schema:
-    """How an estimator reads a table; files of early versions have numbers only."""
-    schema = getattr(estimator, "schema_", None)
-    if schema is None:
-        names = names_of(estimator)
-        return infer_numbers(np.asarray(estimator.x_mean_)[None, :], names)
-    return schema
 
 
 def names_of(estimator: Any) -> list[str]:

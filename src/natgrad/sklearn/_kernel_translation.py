@@ -23,33 +23,21 @@ MATERN = {
 def as_kernel(kernel: Any) -> AbstractKernel:
     """A kernel object that an estimator takes, as one of natgrad's.
 
+    A constant factor becomes the variance of what it multiplies; all parameters are
+    free, whatever their bounds were. scikit-learn's periodic kernel is periodic in the
+    distance, and so is translated for a single input only.
+
     Raises:
         InputError: If it is neither natgrad's nor scikit-learn's, or if scikit-learn's
             has no counterpart.
     """
-    if isinstance(kernel, AbstractKernel):
-        return kernel
-    if isinstance(kernel, sk.Kernel):
-        return from_sklearn(kernel)
-    raise InputError(
-        f"kernel is a {type(kernel).__name__}; it should be a kernel of "
-        "natgrad.gp.kernels or of scikit-learn. natgrad.gp.kernels.FromFunction makes "
-        "a kernel of any function of two rows"
-    )
-
-
-def from_sklearn(kernel: Any) -> AbstractKernel:
-    """The same kernel as one of scikit-learn's.
-
-    A constant factor becomes the variance of what it multiplies; all parameters are
-    free, whatever their bounds were. scikit-learn's periodic kernel is periodic in the
-    distance, and so is translated for a single input only.
-    """
     match kernel:
+        case AbstractKernel():
+            return kernel
         case sk.Sum():
-            return from_sklearn(kernel.k1) + from_sklearn(kernel.k2)
+            return as_kernel(kernel.k1) + as_kernel(kernel.k2)
         case sk.Product():
-            return _product(from_sklearn(kernel.k1), from_sklearn(kernel.k2))
+            return _product(as_kernel(kernel.k1), as_kernel(kernel.k2))
         case sk.ConstantKernel():
             return Constant(kernel.constant_value)
         case sk.Matern() if kernel.nu in MATERN:
@@ -77,10 +65,16 @@ def from_sklearn(kernel: Any) -> AbstractKernel:
                 "WhiteKernel is noise, which belongs to the likelihood; leave it out "
                 "of the kernel, and give the likelihood its variance"
             )
+    if isinstance(kernel, sk.Kernel):
+        raise InputError(
+            f"{kernel!r} has no counterpart here; those that have are RBF, Matern, "
+            "RationalQuadratic, ExpSineSquared, DotProduct and its powers, "
+            "ConstantKernel, Sum and Product"
+        )
     raise InputError(
-        f"{kernel!r} has no counterpart here; those that have are RBF, Matern, "
-        "RationalQuadratic, ExpSineSquared, DotProduct and its powers, "
-        "ConstantKernel, Sum and Product"
+        f"kernel is a {type(kernel).__name__}; it should be a kernel of "
+        "natgrad.gp.kernels or of scikit-learn. natgrad.gp.kernels.FromFunction makes "
+        "a kernel of any function of two rows"
     )
 
 

@@ -11,8 +11,7 @@ from natgrad.gp import kernels
 from natgrad.gp.inducing import ROWS_EACH
 from natgrad.gp.kernels._base import Product, Sum
 from natgrad.sklearn._kernel_translation import as_kernel
-from natgrad.sklearn._targets import is_constant
-from natgrad.sklearn._units import widened
+from natgrad.sklearn._targets import is_constant, widened
 
 
 POWERS = {
@@ -21,7 +20,7 @@ POWERS = {
     kernels.Polynomial: ("log_lengthscale", -1),
 }
 """The parameter that has a unit, and the power of the input's scale it is multiplied
-by. A kernel of the distance alone has its lengthscale."""
+by. A kernel of ‖(x − z)/ℓ‖ alone has its lengthscale."""
 
 
 ROUGH = 0.1
@@ -111,11 +110,11 @@ def rescaled(kernel: Any, scale: np.ndarray, is_inverse: bool = False) -> Any:
         parts = [rescaled(part, scale, is_inverse) for part in kernel.kernels]
         is_whole = all(part is not None for part in parts)
         return kernels.Separate(parts) if is_whole else None
-    name, power = POWERS.get(type(kernel), (None, -1))
-    if name is None and _is_of_distance(kernel):
-        name = "log_lengthscale"
-    if name is None:
+    base = kernels.AbstractStationary
+    is_of_distance = isinstance(kernel, base) and type(kernel).__call__ is base.__call__
+    if type(kernel) not in POWERS and not is_of_distance:
         return None
+    name, power = POWERS.get(type(kernel), ("log_lengthscale", -1))
     logs = getattr(kernel, name)
     if logs.ndim and logs.shape != scale.shape:
         return kernel  # when called, it raises an error that names both numbers
@@ -126,9 +125,3 @@ def rescaled(kernel: Any, scale: np.ndarray, is_inverse: bool = False) -> Any:
         log_scale = distinct.sum()  # a shared parameter stays shared
     moved = logs + (-power if is_inverse else power) * log_scale
     return eqx.tree_at(lambda tree: getattr(tree, name), kernel, moved)
-
-
-def _is_of_distance(kernel: Any) -> bool:
-    """Whether it is a function of ‖(x − z)/ℓ‖ and of nothing else."""
-    base = kernels.AbstractStationary
-    return isinstance(kernel, base) and type(kernel).__call__ is base.__call__

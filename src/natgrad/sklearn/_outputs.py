@@ -21,7 +21,7 @@ LEAST = 0.1
 
 def is_several(y: Any) -> bool:
     """Whether targets have two columns or more."""
-    shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
+    shape = np.asarray(y).shape
     return len(shape) == 2 and shape[1] > 1
 
 

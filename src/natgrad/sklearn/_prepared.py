@@ -8,6 +8,7 @@ from natgrad._config import Run
 from natgrad._registry import ESTIMATORS, LIKELIHOODS
 from natgrad.data._prepare import Prepared
 from natgrad.errors import InputError
+from natgrad.sklearn._targets import make
 
 
 REST = 400_000
@@ -64,9 +65,9 @@ def _check_arrays(prepared: Prepared) -> None:
     run = prepared.run
     if run.num_inducing == "auto":  # which is a few hundred
         return
-    latents = 1 if run.likelihood == "auto" else LIKELIHOODS[run.likelihood].latents
-    if latents is None:
-        latents = 1 if prepared.classes is None else len(prepared.classes)
+    classes = 2 if prepared.classes is None else len(prepared.classes)
+    name = "gaussian" if run.likelihood in ("auto", "ordinal") else run.likelihood
+    latents = make(name, classes).latents or 1
     inducing = min(int(run.num_inducing), prepared.rows)
     size = 8 * latents * inducing**2
     if size > container.MAX_BYTES:

@@ -12,7 +12,6 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from natgrad._registry import MANY, guesses
 from natgrad._warnings import warn
 from natgrad.errors import InputError, InputWarning
-from natgrad.gp._few_rows import NOISY
 from natgrad.sklearn import _outputs as outputs
 from natgrad.sklearn._base import BaseGP
 from natgrad.sklearn._columns import chosen
@@ -135,7 +134,7 @@ class GPRegressor(RegressorMixin, BaseGP):
         if isinstance(self.likelihood, str):
             is_real = self.likelihood in ("auto", *guesses("real", MANY))
         else:
-            is_real = isinstance(self.likelihood, NOISY)
+            is_real = getattr(self.likelihood, "is_location", False)
         # Copies mislead only if nearly every row is an inducing input.
         if not is_real or self.n_inducing != "auto" or outputs.is_several(y):
             return x, y, weight
@@ -157,12 +156,7 @@ class GPRegressor(RegressorMixin, BaseGP):
         return np.asarray(column_or_1d(y, warn=True), float)
 
     @in_double
-    def predict(
-        self,
-        X: Any,
-        return_std: bool = False,
-        quantiles: Any = None,
-    ) -> Any:
+    def predict(self, X: Any, return_std: bool = False, quantiles: Any = None) -> Any:
         """The mean of the target at each row, [N], or of each output, [N, P].
 
         With `return_std`, returns the mean and the standard deviation. With
@@ -189,12 +183,7 @@ class GPRegressor(RegressorMixin, BaseGP):
         return self._predictor.cdf(x, y, columns)
 
     @in_double
-    def sample_y(
-        self,
-        X: Any,
-        n_samples: int = 1,
-        random_state: Any = 0,
-    ) -> np.ndarray:
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Joint draws of the targets at all rows, of shape (n_rows, n_samples).
 
         With several outputs it is (n_rows, n_outputs, n_samples).

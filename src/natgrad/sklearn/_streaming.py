@@ -9,8 +9,6 @@ import numpy as np
 from natgrad import gp
 from natgrad.data._batch import Batch, Columns
 from natgrad.gp.inducing import MOST
-from natgrad.gp.likelihoods import Gaussian, StudentT
-from natgrad.sklearn._columns import uncensored
 from natgrad.sklearn._kernels import is_convertible
 from natgrad.sklearn._targets import ROUNDED, is_constant
 
@@ -49,7 +47,7 @@ def learn(
             known = _begun(estimator, known)
         total = estimator.n_rows_seen_ + float(weight.sum())
         # Where targets are f and noise, both in units of the targets.
-        if isinstance(uncensored(likelihood), Gaussian | StudentT):
+        if likelihood.is_location and likelihood.latents is None:
             # The mean of all rows so far takes the place of the mean of the first.
             offset = columns.get("offset", 0.0)
             gap = weight @ (y - offset - estimator.y_mean_) / total
@@ -67,15 +65,13 @@ def learn(
 def shifted(known: gp.Online, shift: float) -> gp.Online:
     """What was learned, when a number is added to all targets."""
     fields = lambda known: (known.old.mean, known.rows)
-    rows = known.rows and _shifted_rows(known.rows, shift)
+    rows = known.rows
+    if rows is not None:
+        bounds = {k: rows.columns[k] + shift for k in SHIFTED if k in rows.columns}
+        rows = rows._replace(y=rows.y + shift, columns=rows.columns | bounds)
     is_none = lambda node: node is None
     values = (known.old.mean + shift, rows)
     return eqx.tree_at(fields, known, values, is_leaf=is_none)
-
-
-def _shifted_rows(rows: Batch, shift: float) -> Batch:
-    bounds = {k: rows.columns[k] + shift for k in SHIFTED if k in rows.columns}
-    return rows._replace(y=rows.y + shift, columns=rows.columns | bounds)
 
 
 def _begun(estimator: Any, rows: Batch | None) -> gp.Online:

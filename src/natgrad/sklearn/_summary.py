@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from natgrad._text import listed, printable
-from natgrad.sklearn._columns import uncensored
-from natgrad.sklearn._inputs import names_of, schema_of
+from natgrad.sklearn._double import in_double
 from natgrad.sklearn._kernels import summands
 from natgrad.sklearn._targets import is_constant
 from natgrad.train._loop import CONVERGED
@@ -20,12 +19,13 @@ COLUMNS = 60
 """How many columns that are not plain numbers are shown."""
 
 
+@in_double
 def rows(estimator: Any) -> list[tuple[str, str]]:
     """Names and values, in the user's units."""
     model = estimator.model_
-    noise = uncensored(model.likelihood)
-    is_censored = noise is not model.likelihood
-    likelihood = type(noise).__name__ + (", censored" if is_censored else "")
+    observed = model.likelihood.observed
+    is_censored = observed is not model.likelihood
+    likelihood = type(observed).__name__ + (", censored" if is_censored else "")
     kernel = " + ".join(type(part).__name__ for part in summands(model.kernel))
     others = (estimator.columns or {}).items()
     table = [
@@ -33,7 +33,7 @@ def rows(estimator: Any) -> list[tuple[str, str]]:
         *((f"  {name} of the target", f"column {column}") for name, column in others),
         ("kernel", kernel),
         *_lengthscales(estimator),
-        *_noise(estimator),
+        *_parameters(estimator),
     ]
     table += _columns(estimator)
     if hasattr(estimator, "classes_"):
@@ -82,13 +82,12 @@ def html(estimator: Any) -> str:
 
 def feature_names(estimator: Any) -> list[str]:
     """The names of what the model sees of the columns."""
-    has_schema = hasattr(estimator, "schema_")
-    return estimator.schema_.features if has_schema else names_of(estimator)
+    return estimator.schema_.features
 
 
 def _columns(estimator: Any) -> list[tuple[str, str]]:
     """What was done with each column, unless all are numbers without gaps."""
-    schema = schema_of(estimator)
+    schema = estimator.schema_
     if schema.is_plain:
         return []
     kept = [column for column in schema.columns if column.describe() != "number"]
@@ -130,42 +129,23 @@ def inverse_lengthscales(estimator: Any) -> np.ndarray:
     return scale / lengths
 
 
-def _noise(estimator: Any) -> list[tuple[str, str]]:
-    likelihood, unit = uncensored(estimator.model_.likelihood), estimator.y_scale_
+def _parameters(estimator: Any) -> list[tuple[str, str]]:
+    """What the likelihood has learned, of each output."""
+    likelihood, unit = estimator.model_.likelihood, estimator.y_scale_
     if likelihood.outputs is None:
-        return _noise_of(likelihood, unit)
+        return [(label, _short(value)) for label, value in likelihood.summary(unit)]
     table = [
         ("outputs", f"{likelihood.outputs}"),
         ("latent functions", f"{likelihood.latents}"),
     ]
     each = zip(likelihood.likelihoods, unit, strict=True)
     for place, (own, scale) in enumerate(list(each)[:SHOWN]):
-        found = _noise_of(own, scale) or [(type(own).__name__, "")]
+        found = [(label, _short(value)) for label, value in own.summary(scale)]
+        found = found or [(type(own).__name__, "")]
         table += [(f"  {label} of output {place}", value) for label, value in found]
     if likelihood.outputs > SHOWN:
         table.append(("", f"and {likelihood.outputs - SHOWN} more"))
     return table
-
-
-def _noise_of(likelihood: Any, unit: float) -> list[tuple[str, str]]:
-    kinds = {
-        "Gaussian": ("noise (deviation)", lambda: np.sqrt(likelihood.variance) * unit),
-        "StudentT": (
-            f"noise (scale, {likelihood.dof:g} degrees of freedom)"
-            if hasattr(likelihood, "dof")
-            else "",
-            lambda: likelihood.scale * unit,
-        ),
-        "Gamma": ("shape", lambda: likelihood.shape),
-        "Beta": ("concentration", lambda: likelihood.scale),
-        "NegativeBinomial": ("dispersion", lambda: likelihood.dispersion),
-        "Ordinal": ("noise (scale)", lambda: likelihood.scale),
-    }
-    name = type(likelihood).__name__
-    if name not in kinds:
-        return []
-    label, value = kinds[name]
-    return [(label, _short(float(value())))]
 
 
 def _short(value: float) -> str:

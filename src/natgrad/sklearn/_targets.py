@@ -2,9 +2,11 @@
 
 import functools
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 from scipy.special import ndtri
 from sklearn.utils.validation import _check_sample_weight
@@ -12,8 +14,7 @@ from sklearn.utils.validation import _check_sample_weight
 from natgrad._registry import LIKELIHOODS, names
 from natgrad.errors import InputError
 from natgrad.gp import likelihoods, means
-from natgrad.sklearn._columns import censored, rates, uncensored
-from natgrad.sklearn._units import in_units, widened
+from natgrad.sklearn._columns import censored
 
 
 class Targets(NamedTuple):
@@ -88,99 +89,53 @@ def is_constant(scale: np.ndarray) -> np.ndarray:
     return scale == CONSTANT
 
 
-Columns = dict[str, np.ndarray]
-
-
-def _standardized(
-    likelihood: Any, y: np.ndarray, weight: np.ndarray, columns: Columns
-) -> Targets:
-    """Targets of mean 0 and variance 1; if they are all equal, their size is 1."""
-    y = y - columns.get("offset", 0.0)
-    centre, deviation = centre_and_deviation(y[:, None], weight)
-    scale = deviation[0] or abs(centre[0]) or 1.0
-    return Targets(likelihood, float(centre[0]), float(scale))
-
-
-def _in_means(
-    likelihood: Any, y: np.ndarray, weight: np.ndarray, columns: Columns
-) -> Targets:
-    """Targets of mean 1 for an exposure of 1, where 0 stays 0."""
-    likelihood.check(y)
-    return Targets(likelihood, 0.0, float(weight @ y / (weight @ rates(columns, y))))
-
-
-def _proportions(
-    likelihood: Any, y: np.ndarray, weight: np.ndarray, columns: Columns
-) -> Targets:
-    """As they are; the latent function begins where their mean is."""
-    trials = columns.get("trials", np.ones(len(y)))
-    mean = float(weight @ y / max(weight @ trials, 1e-300))
-    mean = min(max(mean, 1e-6), 1 - 1e-6)
-    start = math.log(mean / (1 - mean)) if likelihood.link == "logit" else ndtri(mean)
-    return Targets(likelihood, mean=means.Constant(float(start)))
-
-
-def _counts(
-    likelihood: Any, y: np.ndarray, weight: np.ndarray, columns: Columns
-) -> Targets:
-    likelihood.check(y)
-    mean = float(weight @ y / (weight @ rates(columns, y)))
-    return Targets(likelihood, mean=means.Constant(math.log(max(mean, 1e-3))))
-
-
-UNITS: dict[str, Callable[[Any, np.ndarray, np.ndarray, Columns], Targets]] = {
-    "real": _standardized,
-    "positive": _in_means,
-    "unit": _proportions,
-    "successes": _proportions,
-    "count": _counts,
-}
-"""In which units a likelihood sees its targets, by where they live."""
-
-
-def is_own(likelihood: Any) -> bool:
-    """Whether natgrad does not know in which units a likelihood sees its targets."""
-    return type(uncensored(likelihood)) not in _supports()
-
-
-def _supports() -> dict[Any, str]:
-    return {_kind(name): each.support for name, each in LIKELIHOODS.items()}
-
-
-def _kind(name: str) -> Any:
-    """The class of a likelihood with a name."""
-    return getattr(likelihoods, LIKELIHOODS[name].kind)
-
-
 def make(name: str, classes: int = 2) -> Any:
     """A likelihood with a name, for targets in the units of its support."""
-    entry = LIKELIHOODS[name]
-    return _kind(name)(*((classes,) if entry.latents is None else entry.arguments))
+    return getattr(likelihoods, LIKELIHOODS[name].kind).initial(classes)
+
+
+def units(
+    likelihood: Any, y: np.ndarray, weight: np.ndarray, columns: dict[str, np.ndarray]
+) -> Targets:
+    """In which units a likelihood sees its targets, and where its function begins.
+
+    Real ones have mean 0 and variance 1, or a size of 1 if they are all equal; positive
+    ones have mean 1 for an exposure of 1, where 0 stays 0. All others are as they are.
+    The units of the user are all that a likelihood of the user's own knows.
+    """
+    if likelihood.observed.parameters is None:
+        return Targets(likelihood)
+    if likelihood.is_location:
+        y = y - columns.get("offset", 0.0)
+        centre, deviation = centre_and_deviation(y[:, None], weight)
+        scale = deviation[0] or abs(centre[0]) or 1.0
+        return Targets(likelihood, float(centre[0]), float(scale))
+    rate = columns.get("trials", np.ones(len(y)))
+    if likelihood.has_exposure:
+        likelihood.check(y)
+        rate = columns.get("exposure", 1.0) * np.exp(columns.get("offset", 0.0)) * rate
+    mean = float(weight @ y / max(weight @ rate, 1e-300))
+    if likelihood.has_scale:
+        return Targets(likelihood, 0.0, mean)
+    return Targets(likelihood, mean=means.Constant(likelihood.start(mean)))
 
 
 def regression(
-    likelihood: Any, y: np.ndarray, weight: np.ndarray, columns: Columns
+    likelihood: Any, y: np.ndarray, weight: np.ndarray, columns: dict[str, np.ndarray]
 ) -> Targets:
     """What a regressor of this likelihood sees of its targets.
 
     The parameters of an object are in the user's units, and are scaled as targets are.
     """
-    if isinstance(likelihood, likelihoods.AbstractLikelihood):
-        kind = type(uncensored(likelihood))
-        # The units of the user are all that a likelihood of the user's own knows.
-        as_they_are = lambda likelihood, *_: Targets(likelihood)
-        rule = UNITS.get(_supports().get(kind, ""), as_they_are)
-        likelihood = censored(widened(likelihood), columns)
-        targets = rule(likelihood, y, weight, columns)
-        scaled = in_units(targets.likelihood, float(targets.scale))
-        return targets._replace(likelihood=scaled)
-    likelihood = "gaussian" if likelihood == "auto" else likelihood
-    known = names("regression")
-    if likelihood not in known:
-        raise InputError(_unknown(likelihood, known))
-    entry = LIKELIHOODS[likelihood]
-    made = censored(make(likelihood), columns)
-    return UNITS[entry.support](made, y, weight, columns)
+    if not isinstance(likelihood, likelihoods.AbstractLikelihood):
+        likelihood = "gaussian" if likelihood == "auto" else likelihood
+        known = names("regression")
+        if likelihood not in known:
+            raise InputError(_unknown(likelihood, known))
+        return units(censored(make(likelihood), columns), y, weight, columns)
+    targets = units(censored(widened(likelihood), columns), y, weight, columns)
+    scaled = targets.likelihood.in_units(float(targets.scale))
+    return targets._replace(likelihood=scaled)
 
 
 def classification(likelihood: Any, classes: int) -> Targets:
@@ -222,8 +177,18 @@ def weights(x: np.ndarray, sample_weight: Any, column: Any) -> np.ndarray:
     check = functools.partial(
         _check_sample_weight, X=x, dtype=float, ensure_non_negative=True
     )
-    weight = check(sample_weight)
-    return weight if column is None else weight * check(column)
+    return check(sample_weight) * check(column)
+
+
+def widened(tree: Any) -> Any:
+    """The same object with its numbers in 64 bits.
+
+    JAX makes them in 32 by default, and they would be trained so.
+    """
+    return jax.tree.map(
+        lambda leaf: jnp.asarray(leaf, float) if eqx.is_inexact_array(leaf) else leaf,
+        tree,
+    )
 
 
 def merge_duplicates(

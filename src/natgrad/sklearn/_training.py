@@ -35,6 +35,7 @@ from natgrad.sklearn._targets import ROUNDED, Targets
 from natgrad.train._devices import place
 from natgrad.train._history import History
 from natgrad.train._loop import Fitted, run, with_fallback
+from natgrad.train._options import Options
 from natgrad.train._progress import print_record
 from natgrad.train._signals import INTERRUPTED
 
@@ -63,8 +64,8 @@ def trained(
     rows: Batch,
     candidates: list[Targets],
     seed: int,
-    is_piece: bool = False,
-    **options: Any,
+    is_piece: bool,
+    options: Options,
 ) -> Fitted:
     """The best model found within the limits that the estimator sets.
 
@@ -74,9 +75,9 @@ def trained(
     began, total = time.monotonic(), len(rows.x)
     gaussian = None
     if can_fit(estimator, candidates[0], rows, is_piece):
-        shown = {"steps": _steps(estimator), "minutes": estimator.minutes}
-        shown |= {"log": options.get("log"), **_shown(estimator)}
-        gaussian = GaussianFit(estimator, rows, candidates[0], seed, is_piece, shown)
+        limits = Options(steps=_steps(estimator), minutes=estimator.minutes)
+        own = _shown(estimator) | limits | Options(log=options.get("log"))
+        gaussian = GaussianFit(estimator, rows, candidates[0], seed, is_piece, own)
         if len(candidates) == 1:
             return gaussian.fitted(is_thorough=True)
     raced = rows if gaussian is None else gaussian.rows
@@ -94,13 +95,13 @@ def trained(
             if place().first(bool(own)):
                 return found
         model = _grown(estimator, runs[-1].params, rows, seed, total)
-        minutes = minutes_left(estimator, began)
-        return train(estimator, model, rows, seed, minutes=minutes, **options)
+        options["minutes"] = minutes_left(estimator, began)
+        return train(estimator, model, rows, seed, options)
 
     return with_fallback(runs[-1], continued)
 
 
-def train_stream(estimator: Any, data: Stream, classes: Any, **options: Any) -> None:
+def train_stream(estimator: Any, data: Stream, classes: Any, options: Options) -> None:
     """As the estimator's own `fit`, which has all rows in memory.
 
     A sample sets the units of the targets, and where likelihood and inducing inputs
@@ -135,32 +136,19 @@ def train_stream(estimator: Any, data: Stream, classes: Any, **options: Any) -> 
     units = (estimator.x_mean_, estimator.x_scale_)
     rows = batches.scaled(*units, encode, mean_weight)
     total = found.num_complete
-    model, fitted = initial_model(estimator, sample, candidates, seed, total)
+    # The noise and the number of inducing inputs are found as for rows in memory.
+    runs, fitted = _race(estimator, sample, candidates, seed, total)
     if fitted is None:
+        model = _grown(estimator, runs[-1].params, sample, seed, total)
+        # Rounding may differ between machines: what the first one chose holds for all.
+        own = [_kind(model), len(model.inducing)]
+        first = place().first(own)
+        if first != own:
+            same = next(each.params for each in runs if _kind(each.params) == first[0])
+            model = moved(same, sample.x, first[1], seed)
         options["minutes"] = minutes_left(estimator, began)
-        fitted = train(estimator, model, rows, seed, **options)
+        fitted = train(estimator, model, rows, seed, options)
     estimator._keep(fitted, rows.num_data, time.monotonic() - began)
-
-
-def initial_model(
-    estimator: Any, sample: Batch, candidates: list[Targets], seed: int, total: int
-) -> tuple[gp.SparseGP, Fitted | None]:
-    """A model to train on `total` rows that are on disk, found by a sample of them.
-
-    The noise and the number of inducing inputs are found as for rows in memory. If it
-    was interrupted it is over, and the second is what there is.
-    """
-    runs, ended = _race(estimator, sample, candidates, seed, total)
-    if ended is not None:
-        return ended.params, ended
-    model = _grown(estimator, runs[-1].params, sample, seed, total)
-    # Rounding may differ between machines: what the first one chose holds for all.
-    own = [_kind(model), len(model.inducing)]
-    first = place().first(own)
-    if first != own:
-        same = next(each.params for each in runs if _kind(each.params) == first[0])
-        model = moved(same, sample.x, first[1], seed)
-    return model, None
 
 
 def _kind(model: gp.SparseGP) -> str:
@@ -168,21 +156,17 @@ def _kind(model: gp.SparseGP) -> str:
 
 
 def train(
-    estimator: Any, model: gp.SparseGP, rows: Any, seed: int, **options: Any
+    estimator: Any, model: gp.SparseGP, rows: Any, seed: int, options: Options
 ) -> Fitted:
     """Trains a model on all rows at once where they are few, else on batches."""
-    options = {"steps": _steps(estimator), "seed": seed, **options}
-    options = _shown(estimator) | options
+    options = _shown(estimator) | Options(steps=_steps(estimator), seed=seed) | options
     if isinstance(rows, Batch) and _is_whole(estimator, model, len(rows.x)):
         if estimator.max_iter == "auto":
             one = work(model, len(rows.x), len(model.inducing))
             options["steps"] = min(STEPS, math.ceil(WORK / one))
         rows = padded(rows)
-        data, rule = (
-            Arrays(rows, len(rows.x)),
-            whole_rule(model, len(rows.x), has_prior=True),
-        )
-        return gp.fit(model, data, rule=rule, **options)
+        rule = whole_rule(model, len(rows.x), has_prior=True)
+        return gp.fit(model, Arrays(rows, len(rows.x)), rule=rule, **options)
     size = BATCH if estimator.batch_size == "auto" else estimator.batch_size
     if estimator.max_iter == "auto":
         one = work(model, size, len(model.inducing))
@@ -266,8 +250,8 @@ def _race(
     steps = min(LAP, _steps(estimator))
     expected = lambda each: _on_all_rows(each, len(rows.x), total)
     for number, each in enumerate(left):
-        shown = _shown(estimator, f"trying {_kind(each.params)}: ")
-        options = {"steps": steps, "minutes": minutes, **shown}
+        options = _shown(estimator, f"trying {_kind(each.params)}: ")
+        options |= Options(steps=steps, minutes=minutes)
         left[number] = with_fallback(
             left[number - 1] if number else None,
             lambda each=each, options=options: run(rule, each.params, data, **options),
@@ -290,11 +274,11 @@ def _on_all_rows(raced: Fitted, rows: int, total: int) -> float:
     return raced.history[-1].objective + shared
 
 
-def _shown(estimator: Any, title: str = "") -> dict[str, Any]:
+def _shown(estimator: Any, title: str = "") -> Options:
     """What `verbose` prints of a run, as options of `natgrad.train.run`."""
     is_shown = bool(estimator.verbose) and (title or True)
     callbacks = [print_record] if estimator.verbose > 1 else []
-    return {"progress": is_shown, "callbacks": callbacks}
+    return Options(progress=is_shown, callbacks=callbacks)
 
 
 @functools.partial(jit, compiler_options=SHORT_RUN)

@@ -1,9 +1,8 @@
 """Checkpoints: the states of a run, in a folder.
 
-A checkpoint is one file of natgrad's container, `<step>.natgrad`. Its JSON has the
-step, the configuration and the path, type and shape of each leaf. Its one
-array has the bytes of all leaves. The container verifies its SHA-256, and a file is
-written whole or not at all, so a crash or a flipped bit is never taken for a state.
+A checkpoint is one file, `<step>.natgrad`, of a `Saved`; its metadata are the
+configuration. The container verifies its SHA-256, and a file is written whole or not
+at all, so a crash or a flipped bit is never taken for a state.
 """
 
 import contextlib
@@ -12,7 +11,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from natgrad import _container as container
+from natgrad import _codec as codec, _container as container
 from natgrad._atomic import lock
 from natgrad._warnings import warn
 from natgrad.errors import (
@@ -32,7 +31,7 @@ from natgrad.errors import (
 )
 
 
-FORMAT, ENDING = 1, ".natgrad"
+ENDING = ".natgrad"
 NUMBERS = (bool, int, float, complex)
 
 MARGIN = 2**16
@@ -51,12 +50,25 @@ class Leaf(NamedTuple):
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
 
 
+class Saved(NamedTuple):
+    """What a file has of a state: its leaves, and the bytes of all of them."""
+
+    step: int
+    leaves: tuple[Leaf, ...]
+    data: np.ndarray
+
+
+FORMAT = codec.Format(
+    "natgrad.train.Checkpoint", "a checkpoint of a run", "state", Saved
+)
+
+
 class Checkpoint(NamedTuple):
     """A saved state, and the configuration it was saved with."""
 
     step: int
     config: dict[str, Any]
-    leaves: list[Leaf]
+    leaves: tuple[Leaf, ...]
     values: list[np.ndarray]
 
     def restore(self, like: Any) -> Any:
@@ -67,7 +79,7 @@ class Checkpoint(NamedTuple):
         """
         leaves, treedef = jax.tree.flatten(like)
         wanted = describe(like)
-        if found := _differences(self.leaves, list(wanted.values())):
+        if found := _differences(self.leaves, tuple(wanted.values())):
             more = [f"and {len(found) - 5} more"] if found[5:] else []
             listed = "; ".join(found[:5] + more)
             raise CheckpointError(
@@ -130,21 +142,29 @@ class FolderCheckpoints:
                 "cannot follow it: resume from there, or use another folder"
             )
         saved, leaves = describe(state), jax.tree.leaves(state)
-        document = {
-            "checkpoint": FORMAT,
-            "step": step,
-            "config": as_json(config),
-            "leaves": as_json(list(saved.values())),
-        }
         flat = [np.ascontiguousarray(leaves[place]).reshape(-1) for place in saved]
         # A copy, since the next step may be computed in the memory of this state.
         data = np.concatenate([np.empty(0, "u1"), *(x.view("u1") for x in flat)])
-        self._pending = (step, self._worker.submit(self._write, document, data))
+        value = Saved(step, tuple(saved.values()), data)
+        document, source = FORMAT.document(value, as_json(config))
+        job = self._worker.submit(self._write, step, document, source.arrays)
+        self._pending = (step, job)
 
     def latest(self) -> Checkpoint | None:
         """The newest valid checkpoint, or None if nothing was ever saved."""
         self._settle()
-        return self._first_valid(steps_in(self._folder))
+        found, damaged = first_valid(self._folder, steps_in(self._folder))
+        self._damaged |= damaged.keys()
+        if found is None and damaged:
+            listed = "; ".join(f"step {step}: {why}" for step, why in damaged.items())
+            raise CheckpointError(f"{self._folder} has no valid checkpoint: {listed}")
+        for step, why in damaged.items():
+            warn(
+                f"the checkpoint of step {step} in {self._folder} is skipped, and that "
+                f"of step {found.step if found else None} is used: {why}",
+                CheckpointWarning,
+            )
+        return found
 
     def wait(self) -> None:
         """Waits for the save in progress, and raises what failed."""
@@ -175,30 +195,16 @@ class FolderCheckpoints:
         """The steps that are not known to be damaged, the newest first."""
         return [s for s in steps_in(self._folder) if s not in self._damaged]
 
-    def _write(self, document: dict[str, Any], data: np.ndarray) -> None:
-        step, needed = document["step"], data.nbytes + MARGIN
+    def _write(self, step: int, document: Any, arrays: dict[str, np.ndarray]) -> None:
+        needed = sum(array.nbytes for array in arrays.values()) + MARGIN
         free = shutil.disk_usage(self._folder).free
         if needed > free:  # a disk that is filled to the last byte harms others too
             left = f"it needs {needed:,} bytes, and {free:,} are free"
             raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {left}")
-        container.write(_path(self._folder, step), document, {"state": data})
+        container.write(_path(self._folder, step), document, arrays)
         self._damaged.discard(step)
         for step in {*steps_in(self._folder)} - {*self._valid()[: self._keep]}:
             _path(self._folder, step).unlink()
-
-    def _first_valid(self, steps: Iterable[int]) -> Checkpoint | None:
-        found, damaged = first_valid(self._folder, steps)
-        self._damaged |= damaged.keys()
-        if found is None and damaged:
-            listed = "; ".join(f"step {step}: {why}" for step, why in damaged.items())
-            raise CheckpointError(f"{self._folder} has no valid checkpoint: {listed}")
-        for step, why in damaged.items():
-            warn(
-                f"the checkpoint of step {step} in {self._folder} is skipped, and that "
-                f"of step {found.step if found else None} is used: {why}",
-                CheckpointWarning,
-            )
-        return found
 
 
 def steps_in(folder: Path) -> list[int]:
@@ -227,19 +233,17 @@ def _path(folder: Path, step: int) -> Path:
 def _read(folder: Path, step: int) -> Checkpoint:
     """A checkpoint; raises an error if it is not the one that was written."""
     document, arrays = container.unpack(_path(folder, step).read_bytes())
-    if document.get("checkpoint") != FORMAT:
-        raise CorruptFileError(f"it is not a checkpoint of format {FORMAT}")
-    if document["step"] != step:
-        raise CorruptFileError(f"it was saved as step {document['step']}")
-    leaves = [Leaf(path, d, tuple(s), weak) for path, d, s, weak in document["leaves"]]
+    saved = FORMAT.restored(document, arrays, {})
+    if saved.step != step:
+        raise CorruptFileError(f"it was saved as step {saved.step}")
     values, begin = [], 0
-    for leaf in leaves:
+    for leaf in saved.leaves:
         dtype = jnp.dtype(leaf.dtype)
         end = begin + math.prod(leaf.shape) * dtype.itemsize
-        data = arrays["state"][begin:end].tobytes()
+        data = saved.data[begin:end].tobytes()
         values.append(np.frombuffer(data, dtype).reshape(leaf.shape))
         begin = end
-    return Checkpoint(step, document["config"], leaves, values)
+    return Checkpoint(step, document["metadata"], saved.leaves, values)
 
 
 def describe(state: Any) -> dict[int, Leaf]:
@@ -269,7 +273,7 @@ def as_json(config: Any) -> Any:
         raise InputError(f"config cannot be written as JSON: {error}") from error
 
 
-def _differences(saved: list[Leaf], wanted: list[Leaf]) -> list[str]:
+def _differences(saved: Sequence[Leaf], wanted: Sequence[Leaf]) -> list[str]:
     ours, theirs = ({leaf.path: leaf for leaf in side} for side in (saved, wanted))
     kind = lambda leaf: str(leaf) if leaf else "missing"
     found = [

@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
+from natgrad._padding import padded
 from natgrad._runtime.programs import LONG_RUN, SHORT_RUN, jit
 from natgrad.data._batches import Batches
 from natgrad.train._constants import Constants
@@ -61,7 +62,7 @@ class State(NamedTuple):
 
 
 @partial(jit, static_argnums=(0, 1), compiler_options=SHORT_RUN)
-def first_state(rule: Rule, has_score: bool, params: Any) -> State:
+def first_state(rule: Rule, has_score: bool, params: PyTree) -> State:
     """The state of a run before its first step."""
     zero = number(0)
     tally = Tally(number(0.0), zero, zero, zero)
@@ -71,7 +72,7 @@ def first_state(rule: Rule, has_score: bool, params: Any) -> State:
 
 
 def _on_all_devices(
-    rule: Rule, devices: Devices, complete: Constants, state: State, *rest: Any
+    rule: Rule, devices: Devices, complete: Constants, state: State, *rest: object
 ) -> State:
     """Takes some steps on all devices."""
     steps = partial(_take_steps, rule, devices.across, complete)
@@ -89,12 +90,12 @@ def _take_steps(
     across: Across,
     complete: Constants,
     state: State,
-    batches: Any,
-    number: Any,
-    steps: Any,
-    part: Any,
-    rows: Any,
-    seed: Any,
+    batches: PyTree,
+    number: Array,
+    steps: Array,
+    part: Array,
+    rows: Array,
+    seed: Array,
 ) -> State:
     """Takes `number` steps, whose count may change without a new compilation.
 
@@ -219,13 +220,9 @@ class Caller:
             room = min(CALL_STEPS, self.every, CALL_BYTES // max(size, 1))
             self.room = max(1, room)
 
-        def filled(leaf: np.ndarray) -> np.ndarray:
-            dtype = jax.dtypes.canonicalize_dtype(leaf.dtype)
-            room = np.empty((self.room, *leaf.shape[1:]), dtype)
-            room[: len(leaf)] = leaf
-            return room
-
-        return jax.tree.map(filled, stacked), len(leaves[0])
+        known = lambda leaf: jax.dtypes.canonicalize_dtype(leaf.dtype)
+        stacked = jax.tree.map(lambda leaf: np.asarray(leaf, known(leaf)), stacked)
+        return padded(stacked, self.room), len(leaves[0])
 
 
 def number(value: int | float) -> np.ndarray:

@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from natgrad._warnings import warn
 from natgrad.errors import InputWarning
@@ -23,7 +24,7 @@ class Constants:
     compiled once.
     """
 
-    def __init__(self, tree: Any = None) -> None:
+    def __init__(self, tree: PyTree = None) -> None:
         self.tree = tree
         leaves, structure = jax.tree.flatten(tree)
         self.key = (structure, tuple(map(id, leaves))) if leaves else None
@@ -34,7 +35,7 @@ class Constants:
     def __hash__(self) -> int:
         return hash(self.key)
 
-    def __call__(self, trained: Any) -> Any:
+    def __call__(self, trained: PyTree) -> Any:
         """The parameters, from those that are trained."""
         if self.key is None:
             return trained
@@ -46,12 +47,12 @@ class Constants:
 NONE = Constants()
 
 
-def is_trained(node: Any) -> bool:
+def is_trained(node: object) -> bool:
     """Whether a node of a tree is a distribution or a number with a fraction."""
     return is_distribution(node) or eqx.is_inexact_array_like(node)
 
 
-def divided(params: Any) -> tuple[Any, Constants]:
+def divided(params: PyTree) -> tuple[Any, Constants]:
     """The parameters with None in the place of what is not trained, and the latter."""
     trained, rest = eqx.partition(params, is_trained, is_leaf=is_distribution)
     for path, leaf in jax.tree.leaves_with_path(rest):

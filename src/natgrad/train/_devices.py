@@ -5,13 +5,14 @@ One device of one process answers with what it was given.
 """
 
 import contextlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from natgrad.data._batch import Batch
 from natgrad.distributed import place as place
@@ -30,7 +31,7 @@ class Across(NamedTuple):
     number: int = 1
     is_uneven: bool = False
 
-    def mean(self, tree: Any) -> Any:
+    def mean(self, tree: PyTree) -> Any:
         """The mean of a tree over all devices, by one collective.
 
         Of gradients of matrices one triangle is sent. It is for what was computed, and
@@ -53,7 +54,7 @@ class Across(NamedTuple):
         whole = [node.unpack(m) if _is_storage(node) else m for node, m in pairs]
         return jax.tree.unflatten(structure, whole)
 
-    def part(self, batch: Any) -> tuple[Any, "Across"]:
+    def part(self, batch: PyTree) -> tuple[Any, "Across"]:
         """This device's part of a batch, whose rows stand for those of all devices."""
         if self.number == 1 or not isinstance(batch, Batch):
             return batch, self
@@ -80,6 +81,9 @@ class Devices:
     `natgrad.train._mesh.ManyDevices` answers for many, of one process or of several.
     """
 
+    mesh: Any = None
+    """How JAX sees several devices."""
+
     across = ALONE
     """The devices that share a batch."""
 
@@ -101,23 +105,23 @@ class Devices:
         """
         return batches
 
-    def begin(self, state: Any, seconds: float) -> tuple[Any, float]:
+    def begin(self, state: PyTree, seconds: float) -> tuple[Any, float]:
         """The state that a run begins with, as the first process has it."""
         return state, seconds
 
-    def sharded(self, function: Any) -> Any:
+    def sharded(self, function: Callable[..., Any]) -> Any:
         """A function of what all devices have, whose second argument is batches."""
         return function
 
-    def spread(self, tree: Any) -> Any:
+    def spread(self, tree: PyTree) -> Any:
         """A tree that is the same in all processes, on every device."""
         return tree
 
-    def place(self, batches: Any) -> Any:
+    def place(self, batches: PyTree) -> Any:
         """The rows of this process, [steps, rows, ...], on its devices."""
         return batches
 
-    def local(self, tree: Any) -> Any:
+    def local(self, tree: PyTree) -> Any:
         """What all devices have, on one device of this process."""
         return tree
 
@@ -128,11 +132,11 @@ class Devices:
     # Equal ones share what is compiled.
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self)
+        return isinstance(other, Devices) and self.mesh == other.mesh
 
     def __hash__(self) -> int:
-        return hash(type(self))
+        return hash(self.mesh)
 
 
-def _is_storage(node: Any) -> bool:
+def _is_storage(node: object) -> bool:
     return isinstance(node, AbstractPositiveDefinite)

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from natgrad._text import listed
 from natgrad.train._rules import Loss
@@ -15,7 +16,7 @@ NAMED = 5
 
 
 def likely_cause(
-    loss: Loss | None, params: Any, batch: Any, places: np.ndarray | None
+    loss: Loss | None, params: PyTree, batch: PyTree, places: np.ndarray | None
 ) -> str:
     """The likely cause of a refused step, from its batch.
 
@@ -34,7 +35,7 @@ def likely_cause(
     return "; ".join(filter(None, causes)) or "no single row or parameter stands out"
 
 
-def _not_finite(batch: Any) -> np.ndarray:
+def _not_finite(batch: PyTree) -> np.ndarray:
     """Which rows of a batch hold a number that is not finite."""
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(batch)]
     leaves = [leaf for leaf in leaves if np.issubdtype(leaf.dtype, np.floating)]
@@ -42,10 +43,10 @@ def _not_finite(batch: Any) -> np.ndarray:
     return np.flatnonzero(np.any(flat, axis=0))
 
 
-def _bad_rows(loss: Loss, params: Any, batch: Any) -> np.ndarray:
+def _bad_rows(loss: Loss, params: PyTree, batch: PyTree) -> np.ndarray:
     """Which rows have a loss that is not finite when each is a batch of its own."""
 
-    def of_row(row: Any) -> Any:
+    def of_row(row: PyTree) -> Any:
         return loss(params, jax.tree.map(lambda leaf: leaf[None], row))
 
     try:
@@ -55,7 +56,7 @@ def _bad_rows(loss: Loss, params: Any, batch: Any) -> np.ndarray:
     return np.flatnonzero(~np.isfinite(np.asarray(losses)))
 
 
-def _slopes(loss: Loss, params: Any, batch: Any) -> str:
+def _slopes(loss: Loss, params: PyTree, batch: PyTree) -> str:
     """Which parameters have a gradient that is not finite."""
     try:
         grads = jax.jit(jax.grad(loss))(params, batch)
@@ -70,7 +71,7 @@ def _slopes(loss: Loss, params: Any, batch: Any) -> str:
     return f"the gradient of {listed(bad, NAMED)} is not finite"
 
 
-def _extremes(params: Any) -> str:
+def _extremes(params: PyTree) -> str:
     """Which parameters have grown beyond what their type can be squared to."""
     named = jax.tree.leaves_with_path(params)
     wide = lambda leaf: (
@@ -92,5 +93,5 @@ def _rows(rows: np.ndarray, fault: str, places: np.ndarray | None) -> str:
     return f"row{'s' * (len(rows) > 1)} {listed(numbers, NAMED)} {where} {fault}"
 
 
-def _name(path: Any) -> str:
+def _name(path: tuple[Any, ...]) -> str:
     return jax.tree_util.keystr(path).lstrip(".")

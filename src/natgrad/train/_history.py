@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from natgrad._atomic import replacing
+from natgrad._codec import Count, MaybeNaN, Span
 from natgrad._text import printable
 from natgrad._warnings import warn
 from natgrad.errors import CheckpointWarning
@@ -28,13 +29,13 @@ class Record:
     {'step': 10, 'seconds': 0.5, 'objective': -1.2, 'refused': 0}
     """
 
-    step: int
-    seconds: float
-    objective: float
+    step: Count
+    seconds: Span
+    objective: MaybeNaN
     score: float | None = None
     step_size: float | None = None
-    halvings: int | None = None
-    refused: int = 0
+    halvings: Count | None = None
+    refused: Count = 0
     steps_per_second: float | None = None
 
     def numbers(self) -> dict[str, int | float]:
@@ -114,21 +115,6 @@ class History:
         history.reason = self.reason
         stride = max(1, math.ceil(len(self) / most))
         history.records = self.records[::-1][::stride][::-1]
-        return history
-
-    def to_dict(self) -> dict[str, Any]:
-        """The history as JSON values, for `from_dict`."""
-        return {
-            "reason": self.reason,
-            "records": [dataclasses.asdict(record) for record in self],
-        }
-
-    @classmethod
-    def from_dict(cls, state: dict[str, Any]) -> "History":
-        """The history that `to_dict` returned."""
-        history = cls()
-        history.reason = state["reason"]
-        history.records = [Record(**record) for record in state["records"]]
         return history
 
     def to_frame(self) -> Any:

@@ -1,8 +1,9 @@
 """What hears of a run between its steps: its history, callbacks, bar, checkpoints."""
 
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from natgrad.train._compiled import State
 from natgrad.train._history import History, Record
@@ -23,7 +24,7 @@ class Moment(NamedTuple):
         return int(self.state.step)
 
 
-class Listener(Protocol):
+class Listener:
     """Hears of every moment of a run, and of its end."""
 
     def hear(self, moment: Moment) -> None: ...
@@ -31,7 +32,7 @@ class Listener(Protocol):
     def end(self, moment: Moment, reason: str) -> None: ...
 
 
-class Recording:
+class Recording(Listener):
     """Keeps the records of a run in its history."""
 
     def __init__(self, history: History):
@@ -47,21 +48,17 @@ class Recording:
         self.history.reason = reason
 
 
-class Callbacks:
+@dataclasses.dataclass
+class Callbacks(Listener):
     """Passes each record to functions of the user's, with the parameters."""
 
-    def __init__(
-        self,
-        callbacks: Sequence[Callable[[Record, Any], None]],
-        params: Callable[[State], Any],
-    ):
-        self.callbacks, self.params = callbacks, params
+    callbacks: Sequence[Callable[[Record, Any], None]]
+    params: Callable[[State], Any]
 
     def hear(self, moment: Moment) -> None:
-        for callback in self.callbacks if moment.record is not None else ():
-            callback(moment.record, self.params(moment.state))  # type: ignore[arg-type]
-
-    def end(self, moment: Moment, reason: str) -> None: ...
+        if moment.record is not None:
+            for callback in self.callbacks:
+                callback(moment.record, self.params(moment.state))
 
 
 class Clock:

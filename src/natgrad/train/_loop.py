@@ -3,11 +3,12 @@
 import contextlib
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
 import optax
+from jaxtyping import PyTree
 
 from natgrad._runtime.threads import few_threads, largest
 from natgrad.data._batches import Arrays, Batches, IterableBatches, as_batches
@@ -25,9 +26,9 @@ from natgrad.train._constants import NONE, Constants, divided
 from natgrad.train._devices import place
 from natgrad.train._diagnosis import likely_cause
 from natgrad.train._history import History, Record
-from natgrad.train._listeners import Callbacks, Clock, Listener, Moment, Recording
+from natgrad.train._listeners import Callbacks, Clock, Moment, Recording
 from natgrad.train._mesh import devices_for
-from natgrad.train._options import Options
+from natgrad.train._options import Options, check, log_path
 from natgrad.train._profile import profile_rule
 from natgrad.train._progress import Progress, Silent
 from natgrad.train._rules import (
@@ -65,13 +66,12 @@ class Fitted(NamedTuple):
 
 def fit(
     loss: Loss,
-    params: Any,
-    data: Any,
+    params: PyTree,
+    data: object,
     *,
     optimizer: optax.GradientTransformation | Sequence[Any] | str | None = None,
     batch_size: int = 256,
-    seed: int = 0,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> Fitted:
     """Trains any tree of parameters, with natural gradients for its distributions.
 
@@ -95,7 +95,7 @@ def fit(
     >>> print(fitted.params.linear.round(2), p.linear)
     [1.] [1.]
     """
-    batches = as_batches(data, batch_size, seed)
+    batches = as_batches(data, batch_size, options.get("seed", 0))
     if isinstance(optimizer, str):
         batches, rule = _profiled(loss, batches, optimizer)
     elif optimizer is None:
@@ -104,7 +104,7 @@ def fit(
         rule = in_turn(loss, optimizer)
     else:
         rule = in_turn(loss, *optimizer)
-    return run(rule, params, batches, seed=seed, loss=loss, **options)
+    return run(rule, params, batches, loss=loss, **options)
 
 
 def _profiled(loss: Loss, batches: Batches, name: str) -> tuple[Arrays, Rule]:
@@ -142,11 +142,11 @@ def with_fallback(earlier: Fitted | None, train: Callable[[], Fitted]) -> Fitted
 
 def run(
     rule: Rule,
-    params: Any,
+    params: PyTree,
     batches: Batches,
     *,
     loss: Loss | None = None,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> Fitted:
     """Runs the steps of a `rule` on batches until the run is over.
 
@@ -162,7 +162,8 @@ def run(
     >>> print(fitted.params.linear.round(2))
     [1.]
     """
-    fitted = _Run(rule, params, batches, loss, Options.of(options)).result()
+    check(options)
+    fitted = _Run(rule, params, batches, loss, options).result()
     if fitted.history.reason == TERMINATED:
         error = Terminated("SIGTERM ended the run")
         error.params, error.history = fitted
@@ -176,55 +177,50 @@ class _Run:
     def __init__(
         self,
         rule: Rule,
-        params: Any,
+        params: PyTree,
         batches: Batches,
         loss: Loss | None,
         options: Options,
     ):
         rule = self.rule = for_data(rule, batches.num_data, batches.fraction)
         self.loss, self.options = loss, options
-        self.config = _described(batches, options.seed, options.config)
+        self.seed, minutes = options.get("seed", 0), options.get("minutes")
+        self.config = _described(batches, self.seed, options.get("config") or {})
         devices = self.devices = devices_for(rule, loss, params, batches)
         self.batches = devices.share(batches, self.config)
         self.params, self.complete = divided(params)
-        score = options.score
+        score = options.get("score")
         self.score = score and jax.jit(_completed(score, self.complete))
-        most = STEPS if options.minutes is None else None
-        self.steps = most if options.steps is None else int(options.steps)
+        self.limit = None if minutes is None else 60 * minutes
+        steps = options.get("steps") or (STEPS if minutes is None else None)
+        self.steps = None if steps is None else int(steps)
         every = max(1, min((self.steps or STEPS) // RECORDS, LONGEST))
-        self.every = 1 if rule.is_over is not None else options.log_every or every
+        every = options.get("log_every") or every
+        self.every = 1 if rule.is_over is not None else every
 
     def result(self) -> Fitted:
         """Takes the steps; what the run holds is released at the end."""
-        options, devices = self.options, self.devices
+        devices = self.devices
         trained = jax.tree.map(jnp.asarray, self.params)
         first = first_state(self.rule, self.score is not None, trained)
-        saver = Saver(options, self.config, devices)
+        saver = Saver(self.options, self.config, devices)
         threads = few_threads(largest(self.params))
         with contextlib.closing(saver), threads, devices.running():
-            state, spent = devices.begin(*saver.restore(first, options.resume))
+            is_resumed = self.options.get("resume", False)
+            state, spent = devices.begin(*saver.restore(first, is_resumed))
             saver.saved = spent
-            self.history = History(options.log_path, devices.is_first)
+            self.history = History(log_path(self.options), devices.is_first)
             self.history.begin(int(state.step))
             self.clock = Clock(spent)
+            length = (self.every, self.steps, self.limit)
             self.caller = Caller(
-                self.rule,
-                self.batches,
-                options.seed,
-                self.every,
-                self.steps,
-                options.limit,
-                devices,
-                self.complete,
+                self.rule, self.batches, self.seed, *length, devices, self.complete
             )
             bar = self._bar(state, spent)
-            callbacks = options.callbacks if devices.is_first else ()
-            self.listeners: list[Listener] = [
-                Recording(self.history),
-                Callbacks(callbacks, self._params),
-                bar,
-                saver,
-            ]
+            callbacks = self.options.get("callbacks", ()) if devices.is_first else ()
+            shown = lambda state: self.complete(devices.local(state.params))
+            called = Callbacks(callbacks, shown)
+            self.listeners = (Recording(self.history), called, bar, saver)
             with bar:
                 return self._end(*self._loop(state))
 
@@ -259,8 +255,7 @@ class _Run:
         if self.clock.step is None:
             self.clock.begin(step)
         if int(state.tally.in_a_row) >= REFUSALS:
-            alone = self.devices.local(state)
-            raise _failure(self.loss, alone, self.complete, self.batches, self.history)
+            raise self._failure(self.devices.local(state))
         if step % self.every == 0 or step == self.steps or is_over(self.rule, state):
             record, state = self._record(state)
         return Moment(state, self._seconds(), record)
@@ -268,7 +263,7 @@ class _Run:
     def _reason(self, moment: Moment) -> str | None:
         """Why a run is over, if it is."""
         state, seconds, _ = moment
-        limit, patience = self.options.limit, self.options.patience
+        limit, patience = self.limit, self.options.get("patience")
         if is_over(self.rule, state):
             return CONVERGED
         if self.steps is not None and int(state.step) >= self.steps:
@@ -330,63 +325,50 @@ class _Run:
             raise
         return fitted
 
-    def _params(self, state: State) -> Any:
-        return self.complete(self.devices.local(state.params))
+    def _failure(self, state: State) -> FitError:
+        """An error with the parameters before it, and its likely cause."""
+        step, batches = int(state.step) - 1, self.batches
+        places = batches.places(step, 1)[0] if isinstance(batches, Arrays) else None
+        is_gone = isinstance(batches, IterableBatches) and not batches.is_repeatable
+        taken = None if is_gone else batches.take(step, 1)
+        cause = "its batch cannot be read again"
+        if taken is not None:
+            batch = jax.tree.map(lambda leaf: leaf[0], taken)
+            loss = self.loss and _completed(self.loss, self.complete)
+            cause = likely_cause(loss, last_step(state), batch, places)
+        self.history.reason = "refused"
+        error = FitError(
+            f"the loss or its gradient was not finite in {REFUSALS} steps in a row, "
+            f"the last being step {step}; {cause}. The parameters before them are the "
+            "`params` of this error, and the records its `history`"
+        )
+        error.params, error.history = self.complete(state.params), self.history
+        return error
 
-    def _bar(self, state: State, spent: float) -> Progress | Silent:
-        options, limit = self.options, self.options.limit
-        if not (options.progress and self.devices.is_first):
+    def _bar(self, state: State, spent: float) -> Silent:
+        progress, limit = self.options.get("progress", True), self.limit
+        if not (progress and self.devices.is_first):
             return Silent()
-        title = options.progress if isinstance(options.progress, str) else ""
+        title = progress if isinstance(progress, str) else ""
         left = None if limit is None else limit - spent
         ends_itself = self.rule.is_over is not None
         return Progress(self.steps, left, int(state.step), title, ends_itself)
 
 
-def _completed(function: Any, complete: Constants) -> Any:
+def _completed(function: Callable[..., Any], complete: Constants) -> Any:
     """A function of the parameters and more, as one of those that are trained."""
     if complete == NONE:
         return function
     return lambda trained, *rest: function(complete(trained), *rest)
 
 
-def _failure(
-    loss: Loss | None,
-    state: State,
-    complete: Constants,
-    batches: Batches,
-    history: History,
-) -> FitError:
-    """An error with the parameters before it, and its likely cause."""
-    step = int(state.step) - 1
-    places = batches.places(step, 1)[0] if isinstance(batches, Arrays) else None
-    is_gone = isinstance(batches, IterableBatches) and not batches.is_repeatable
-    taken = None if is_gone else batches.take(step, 1)
-    cause = "its batch cannot be read again"
-    if taken is not None:
-        batch = jax.tree.map(lambda leaf: leaf[0], taken)
-        of_trained = None if loss is None else _completed(loss, complete)
-        cause = likely_cause(of_trained, last_step(state), batch, places)
-    history.reason = "refused"
-    error = FitError(
-        f"the loss or its gradient was not finite in {REFUSALS} steps in a row, the "
-        f"last being step {step}; {cause}. The parameters before them are the `params` "
-        "of this error, and the records its `history`"
-    )
-    error.params, error.history = complete(state.params), history
-    return error
-
-
-def _described(
-    batches: Batches, seed: int, config: dict[str, Any] | None
-) -> dict[str, Any]:
+def _described(batches: Batches, seed: int, theirs: dict[str, Any]) -> dict[str, Any]:
     """What must not change when a run is resumed."""
     ours: dict[str, Any] = {"seed": int(seed), "fraction": batches.fraction}
     ours["num_data"] = None if batches.num_data is None else float(batches.num_data)
     if hasattr(batches, "fingerprint"):
         source: Any = batches
         ours |= {"order": int(source.seed), "data": source.fingerprint()}
-    theirs = config or {}
     if both := sorted(ours.keys() & theirs.keys()):
         raise InputError(f"config has {both}, which natgrad sets itself; rename them")
     return ours | theirs

@@ -13,19 +13,22 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from jaxtyping import PyTree
 
 from natgrad import distributed
 from natgrad._warnings import warn
 from natgrad.data._batch import Batch
+from natgrad.data._batches import Batches
 from natgrad.errors import InputError, InputWarning
 from natgrad.train._devices import AXIS, Across, Devices
+from natgrad.train._rules import Loss, Rule
 
 
 ALL, ROWS = P(), P(None, AXIS)
@@ -43,14 +46,6 @@ class ManyDevices(Devices):
         self.is_first = jax.process_index() == 0
         self.is_one_process = jax.process_count() == 1
         self._watchdog = Watchdog()
-
-    # Equal ones share what is compiled.
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ManyDevices) and self.mesh == other.mesh
-
-    def __hash__(self) -> int:
-        return hash(self.mesh)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -81,14 +76,14 @@ class ManyDevices(Devices):
             )
         return batches.share(here.process, here.processes)
 
-    def begin(self, state: Any, seconds: float) -> tuple[Any, float]:
+    def begin(self, state: PyTree, seconds: float) -> tuple[Any, float]:
         if not self.is_one_process:
             state, seconds = self._broadcast((state, seconds))
         return self.spread(state), float(seconds)
 
-    def sharded(self, function: Any) -> Any:
+    def sharded(self, function: Callable[..., Any]) -> Any:
 
-        def called(first: Any, batches: Any, *rest: Any) -> Any:
+        def called(first: PyTree, batches: PyTree, *rest: PyTree) -> Any:
             specs = (ALL, ROWS, *(ALL for _ in rest))
             # What varies between devices is not tracked: nothing that is differentiated
             # holds a collective, and so gradients are those of a device's own part.
@@ -104,10 +99,10 @@ class ManyDevices(Devices):
 
         return called
 
-    def spread(self, tree: Any) -> Any:
+    def spread(self, tree: PyTree) -> Any:
         sharding = NamedSharding(self.mesh, ALL)
 
-        def placed(leaf: Any) -> Any:
+        def placed(leaf: PyTree) -> Any:
             is_array = isinstance(leaf, jax.Array)
             if is_array and leaf.sharding.is_equivalent_to(sharding, leaf.ndim):
                 return leaf
@@ -117,17 +112,17 @@ class ManyDevices(Devices):
 
         return jax.tree.map(placed, tree)
 
-    def place(self, batches: Any) -> Any:
+    def place(self, batches: PyTree) -> Any:
         sharding = NamedSharding(self.mesh, ROWS)
         put = functools.partial(jax.make_array_from_process_local_data, sharding)
         return jax.tree.map(put, batches)
 
-    def local(self, tree: Any) -> Any:
+    def local(self, tree: PyTree) -> Any:
         is_shared = lambda leaf: isinstance(leaf, jax.Array)
         one = lambda leaf: leaf.addressable_data(0) if is_shared(leaf) else leaf
         return jax.tree.map(one, tree)
 
-    def _broadcast(self, tree: Any) -> Any:
+    def _broadcast(self, tree: PyTree) -> Any:
         """A tree of numbers as the first process has it, to the last bit."""
         leaves, structure = jax.tree.flatten(tree)
         arrays = [np.asarray(leaf) for leaf in leaves]
@@ -187,7 +182,7 @@ class Watchdog:
                 os._exit(distributed.STUCK)
 
 
-def unlike_parts(loss: Any, params: Any, batches: Any) -> str | None:
+def unlike_parts(loss: Loss, params: PyTree, batches: Batches) -> str | None:
     """Why devices cannot share a loss: on a batch it is not the mean over its halves.
 
     A sum over rows, or a weighted mean that does not know all weights, would be wrong
@@ -222,7 +217,9 @@ def _largest(mesh: Mesh) -> Any:
     return jax.jit(lambda rows: rows.max(0), out_shardings=NamedSharding(mesh, ALL))
 
 
-def devices_for(rule: Any, loss: Any, params: Any, batches: Any) -> Devices:
+def devices_for(
+    rule: Rule, loss: Loss | None, params: PyTree, batches: Batches
+) -> Devices:
     """All devices, if the loss can be shared out to them.
 
     Raises:
@@ -234,11 +231,12 @@ def devices_for(rule: Any, loss: Any, params: Any, batches: Any) -> Devices:
     if devices.across.number == 1 or rule.is_shareable or loss is None:
         return devices
     why = unlike_parts(loss, params, batches)
-    if why is not None and not devices.is_one_process:
+    if why is None:
+        return devices
+    if not devices.is_one_process:
         raise InputError(why)
-    if why is not None:
-        warn(f"{why}; one device is used", InputWarning)
-    return devices if why is None else Devices()
+    warn(f"{why}; one device is used", InputWarning)
+    return Devices()
 
 
 def devices_of(rows: int | None) -> Devices:

@@ -18,7 +18,8 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Bool, Float, Int
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from natgrad._guarded import GuardedState, guarded_ngd
 from natgrad.families._base import is_distribution
@@ -115,7 +116,7 @@ def lbfgs_rule(
     """
     lbfgs = optax.scale_by_lbfgs(MEMORY)
 
-    def init(params: Any) -> LineSearchState:
+    def init(params: PyTree) -> LineSearchState:
         flat = _hyperparameters(params)[0]
         zero, count = jnp.zeros((), flat.dtype), jnp.zeros((), int)
         return LineSearchState(
@@ -137,11 +138,11 @@ def lbfgs_rule(
         )
 
     def step(
-        params: Any,
+        params: PyTree,
         state: LineSearchState,
-        batch: Any,
+        batch: PyTree,
         complete: Constants = NONE,
-        **_: Any,
+        **_: object,
     ) -> Any:
         here, at = _hyperparameters(params)
         unit = state.unit
@@ -168,21 +169,18 @@ def lbfgs_rule(
             updates, memory = lbfgs.update(slope, state.memory, there / unit)
         direction = jnp.asarray(updates)
         longest = jnp.abs(direction).max(initial=MAX_STEP)
-        first_size = MAX_STEP / longest
         values = jnp.append(state.values[1:], seen.value)
         # What the quadratic model of L-BFGS still promises, and what was gained.
         left, gained = slope @ direction / 2, values[0] - values[-1]
         count = total(batch)
         is_over = (left <= NEGLIGIBLE * count) | (gained < tolerance * count)
-        onward = LineSearchState(
+        onward = state._replace(
             memory=memory,
-            unit=unit,
-            start=state.start,
             kept=seen.kept,
             values=values,
             slope=slope,
             direction=direction,
-            size=first_size,
+            size=MAX_STEP / longest,
             low=jnp.zeros_like(low),
             high=jnp.full_like(high, jnp.inf),
             trials=jnp.zeros_like(state.trials),
@@ -216,20 +214,20 @@ class Minimized(NamedTuple):
 
 def minimize_distributions(
     loss: Callable[[Any], Array],
-    params: Any,
-    tolerance: Any,
+    params: PyTree,
+    tolerance: ArrayLike,
     most: int = MAX_NATURAL_STEPS,
 ) -> Minimized:
     """Guarded natural steps until one lowers the loss by less than the tolerance."""
     natural = guarded_ngd(1.0)
 
-    def going(carry: Any) -> Array:
+    def going(carry: tuple[Any, ...]) -> Array:
         _, state, before, value = carry
         is_first = state.steps == 0
         is_rest = before - value <= tolerance
         return is_first | (~is_rest & (state.steps < most))
 
-    def body(carry: Any) -> Any:
+    def body(carry: tuple[Any, ...]) -> Any:
         params, state, _, value = carry
         value, grads = jax.value_and_grad(loss)(params)
         seen = {"value": value, "grad": grads, "value_fn": loss}
@@ -253,7 +251,9 @@ def profile_rule(loss: Loss, total: float) -> Rule:
     as much as `total` together.
     """
 
-    def evaluate(params: Any, kept: Any, batch: Any, complete: Constants) -> Evaluated:
+    def evaluate(
+        params: PyTree, kept: PyTree, batch: Any, complete: Constants
+    ) -> Evaluated:
         of_params = lambda params: loss(complete(params), batch)
         there = minimize_distributions(of_params, params, NATURAL_TOLERANCE * total)
         slope = jax.grad(of_params)(there.params)
@@ -262,7 +262,7 @@ def profile_rule(loss: Loss, total: float) -> Rule:
     return lbfgs_rule(evaluate, lambda batch: total)
 
 
-def _hyperparameters(params: Any) -> tuple[Array, Callable[[Array], Any]]:
+def _hyperparameters(params: PyTree) -> tuple[Array, Callable[[Array], Any]]:
     """All leaves that belong to no distribution as one vector, and its inverse."""
     nodes, structure = jax.tree.flatten(params, is_leaf=is_distribution)
     flat, unravel = _flat([node for node in nodes if not is_distribution(node)])
@@ -275,7 +275,7 @@ def _hyperparameters(params: Any) -> tuple[Array, Callable[[Array], Any]]:
     return flat, at
 
 
-def _raveled(tree: Any, params: Any) -> Array:
+def _raveled(tree: PyTree, params: PyTree) -> Array:
     """The same leaves of a tree that is shaped like the parameters."""
     structure = jax.tree.structure(params, is_leaf=is_distribution)
     kinds = map(is_distribution, jax.tree.leaves(params, is_leaf=is_distribution))

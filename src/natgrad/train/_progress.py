@@ -7,24 +7,27 @@ from typing import Any
 
 from natgrad.train._devices import place
 from natgrad.train._history import Record
-from natgrad.train._listeners import Moment
+from natgrad.train._listeners import Listener, Moment
 
 
 SECONDS = 10.0
 """The time between two lines in a log file."""
 
 
-class _Bar:
-    """Closes its bar, if it has one."""
+class Silent(Listener):
+    """Shows nothing, and closes the bar if there is one."""
 
     bar: Any = None
 
-    def __exit__(self, *exception: Any) -> None:
+    def __enter__(self) -> "Silent":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
         if self.bar is not None:
             self.bar.close()
 
 
-class Progress(_Bar):
+class Progress(Silent):
     """Shows the progress of a run; as a context, it closes its bar."""
 
     def __init__(
@@ -129,20 +132,7 @@ def announce(what: str, is_shown: bool) -> None:
         print(what, file=sys.stderr, flush=True)
 
 
-class Silent:
-    """Shows nothing."""
-
-    def __enter__(self) -> "Silent":
-        return self
-
-    def __exit__(self, *exception: Any) -> None: ...
-
-    def hear(self, moment: Moment) -> None: ...
-
-    def end(self, moment: Moment, reason: str) -> None: ...
-
-
-class Rows(_Bar):
+class Rows(Silent):
     """Shows how many rows of a table are done, and how fast."""
 
     def __init__(self, total: int, done: int = 0):
@@ -192,7 +182,7 @@ def summary(record: Record) -> str:
     return "  ".join(parts)
 
 
-def print_record(record: Record, _: Any = None) -> None:
+def print_record(record: Record, _: object = None) -> None:
     """Prints a record as one line; a bar stays below it."""
     from tqdm.auto import tqdm
 

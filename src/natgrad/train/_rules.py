@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
 from natgrad._guarded import GuardedState, guarded_ngd
 from natgrad._optim import annealed, annealing, split
@@ -84,7 +84,7 @@ def averaged(rule: Rule) -> Rule:
     falls: when that is 0 it is the last step. The steps do not depend on the average.
     """
 
-    def init(params: Any) -> AveragedState:
+    def init(params: PyTree) -> AveragedState:
         return AveragedState(rule.init(params), params, jnp.zeros((), float))
 
     def step(
@@ -110,14 +110,14 @@ def averaged(rule: Rule) -> Rule:
     return rule._replace(init=init, step=step)
 
 
-def last_step(state: Any) -> Any:
+def last_step(state: PyTree) -> Any:
     """Where the steps of a run are; its parameters may be an average over them."""
     optimizer = state.optimizer
     is_average = isinstance(optimizer, AveragedState)
     return optimizer.params if is_average else state.params
 
 
-def guard_of(optimizer: Any) -> GuardedState | None:
+def guard_of(optimizer: PyTree) -> GuardedState | None:
     """The state of a guarded step among those of all optimizers."""
     is_guard = lambda node: isinstance(node, GuardedState)
     nodes = filter(is_guard, jax.tree.leaves(optimizer, is_leaf=is_guard))
@@ -146,7 +146,7 @@ def in_turn(loss: Loss, *optimizers: optax.GradientTransformation) -> Rule:
     steps = [optax.with_extra_args_support(tx) for tx in optimizers]
     names = list(inspect.signature(loss).parameters)[2:]
 
-    def init(params: Any) -> tuple[optax.OptState, ...]:
+    def init(params: PyTree) -> tuple[optax.OptState, ...]:
         return tuple(tx.init(params) for tx in steps)
 
     def step(
@@ -181,12 +181,7 @@ def in_turn(loss: Loss, *optimizers: optax.GradientTransformation) -> Rule:
     return Rule(init, step)
 
 
-def default_hyperparameters() -> optax.GradientTransformationExtraArgs:
-    """What moves all but the distributions by default: see `RATE`."""
-    return annealed(optax.scale_by_adam(), RATE)
-
-
-def default_rule(loss: Loss, params: Any, fraction: float | None) -> Rule:
+def default_rule(loss: Loss, params: PyTree, fraction: float | None) -> Rule:
     """A guarded step on the distributions and Adam on the rest, where there is any.
 
     `fraction` is the part of the data that a batch holds. The distributions move first.
@@ -201,7 +196,7 @@ def _default_rule(loss: Loss, kinds: frozenset[bool], fraction: float | None) ->
     """One object for one loss, so that it is compiled once."""
     is_noisy = "key" in inspect.signature(loss).parameters
     guarded = guarded_ngd(fraction, is_noisy=is_noisy)
-    ordinary = default_hyperparameters()
+    ordinary = annealed(optax.scale_by_adam(), RATE)
     optimizers: list[optax.GradientTransformation] = []
     if True in kinds:
         optimizers.append(split(guarded, None))
@@ -214,7 +209,7 @@ def _default_rule(loss: Loss, kinds: frozenset[bool], fraction: float | None) ->
     return rule if fraction == 1 and not is_noisy else averaged(rule)
 
 
-def all_finite(tree: Any) -> Bool[Array, ""]:
+def all_finite(tree: PyTree) -> Bool[Array, ""]:
     """Whether all numbers of a tree are."""
     leaves = [
         leaf
@@ -224,13 +219,13 @@ def all_finite(tree: Any) -> Bool[Array, ""]:
     return jnp.stack([jnp.isfinite(leaf).all() for leaf in leaves]).all()
 
 
-def all_inside(tree: Any) -> Bool[Array, ""]:
+def all_inside(tree: PyTree) -> Bool[Array, ""]:
     """Whether all distributions of a tree are members of their families."""
     nodes = jax.tree.leaves(tree, is_leaf=is_distribution)
     insides = [node.is_inside().all() for node in nodes if is_distribution(node)]
     return jnp.stack([*insides, jnp.ones((), bool)]).all()
 
 
-def kept_unless(is_good: Any, new: Any, old: Any) -> Any:
+def kept_unless(is_good: Array, new: PyTree, old: PyTree) -> Any:
     """`new` if it is good, else `old`."""
     return jax.tree.map(lambda ours, theirs: jnp.where(is_good, ours, theirs), new, old)

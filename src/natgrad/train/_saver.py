@@ -1,6 +1,5 @@
 """Saves the state of a run every few seconds, and resumes it."""
 
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,12 @@ class Saver:
 
     def __init__(self, options: Options, config: dict[str, Any], devices: Devices):
         self.config = as_json(config)  # refused before the run, not after it
-        self.devices, self.is_wanted = devices, options.checkpoint is not None
-        checkpoint = options.checkpoint if devices.is_first else None
+        checkpoint = options.get("checkpoint")
+        self.devices, self.is_wanted = devices, checkpoint is not None
+        checkpoint = checkpoint if devices.is_first else None
         is_folder = isinstance(checkpoint, str | Path)
         self.checkpoints = FolderCheckpoints(checkpoint) if is_folder else checkpoint
-        self.seconds, self.saved = options.save_seconds, 0.0
+        self.seconds, self.saved = options.get("save_seconds", 10.0), 0.0
 
     def restore(self, state: Any, is_resumed: bool) -> tuple[Any, float]:
         """The state to continue from, and the seconds that were spent on it."""
@@ -82,8 +82,7 @@ class Saver:
     def _save(self, moment: Moment) -> None:
         self.saved = moment.seconds
         if self.checkpoints is not None:
-            version = metadata.version("natgrad")
-            config = {"run": self.config, "seconds": moment.seconds, "natgrad": version}
+            config = {"run": self.config, "seconds": moment.seconds}
             self.checkpoints.save(moment.step, moment.state, config)
 
     def close(self) -> None:

@@ -44,7 +44,7 @@ def first_plan() -> Plan:
     return Plan(zero, jnp.zeros(SLOTS, float), zero, span, never, never)
 
 
-def planned(plan: Plan, step: Any, loss: Any, rows: Any) -> Plan:
+def planned(plan: Plan, step: Array, loss: Array, rows: Any) -> Plan:
     """The plan after the loss of one more step; the data has as many `rows`."""
     step = (step + 1).astype(float)
     is_whole = step % plan.span == 0
@@ -67,7 +67,7 @@ def planned(plan: Plan, step: Any, loss: Any, rows: Any) -> Plan:
     )
 
 
-def is_level(losses: Float[Array, " K"], count: Any) -> Bool[Array, ""]:
+def is_level(losses: Float[Array, " K"], count: Array) -> Bool[Array, ""]:
     """Whether the last quarter of the first `count` gains too little on the third.
 
     Two standard errors are added to the gain, so noise makes a run continue. The test
@@ -76,7 +76,7 @@ def is_level(losses: Float[Array, " K"], count: Any) -> Bool[Array, ""]:
     size = jnp.floor(count / 4)
     place = jnp.arange(len(losses), dtype=float)
 
-    def moments(end: Any) -> tuple[Array, Array]:
+    def moments(end: Array) -> tuple[Array, Array]:
         weight = ((place >= end - size) & (place < end)).astype(float) / size
         mean = weight @ losses
         return mean, weight @ (losses - mean) ** 2
@@ -87,7 +87,7 @@ def is_level(losses: Float[Array, " K"], count: Any) -> Bool[Array, ""]:
     return is_tested & (before - after + 2 * error <= RISE)
 
 
-def progress_of(plan: Plan | None, step: Any, steps: Any, part: Any) -> Array:
+def progress_of(plan: Plan | None, step: Array, steps: Any, part: Any) -> Array:
     """How far the rate has fallen, from 0 to 1, at a step of at most `steps`.
 
     `part` is the part of the time that is over. Without a plan the rate falls from the

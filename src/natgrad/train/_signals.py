@@ -34,7 +34,7 @@ def stop_on_signals() -> Iterator[None]:
         while before:
             signal.signal(*before.popitem())
 
-    def receive(number: int, _: Any) -> None:
+    def receive(number: int, _: object) -> None:
         _received.append(2.0 if number == signal.SIGTERM else 1.0)
         restore()
 

@@ -2,7 +2,7 @@
 
     python tests/references/estimator_v1/make.py
 
-The files stay as they are: every later natgrad must read them, and predict the same.
+A natgrad that reads this format must predict the same from them.
 """
 
 import warnings

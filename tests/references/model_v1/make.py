@@ -2,7 +2,7 @@
 
     python tests/references/model_v1/make.py
 
-The files stay as they are: every later natgrad must read them, and predict the same.
+A natgrad that reads this format must predict the same from them.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy as np
 from natgrad import gp
 from natgrad.families.gaussian import Canonical, Moments
 from natgrad.gp import SparseGP, kernels, likelihoods, means
-from natgrad.gp._files import save_with_metadata
+from natgrad.gp._files import FORMAT
 from natgrad.linalg import Full, Log, Sqrt
 
 
@@ -77,7 +77,7 @@ def main() -> None:
     x = np.random.default_rng(6).normal(size=(7, 2))
     answers: dict[str, Any] = {"x": x}
     for name, model in models().items():
-        save_with_metadata(model, HERE / f"{name}.natgrad", METADATA)
+        FORMAT.write(HERE / f"{name}.natgrad", model, METADATA)
         for i, answer in enumerate(predictions(model, x)):
             answers[f"{name}.{i}"] = answer
     np.savez(HERE / "predictions.npz", **answers)

@@ -1,21 +1,21 @@
 """Kernels k(x, z) of two sets of points, which add and multiply."""
 
 from natgrad.gp.kernels._base import (
-    AbstractKernel as AbstractKernel,
-    AbstractStationary as AbstractStationary,
-    Constant as Constant,
-    OnInputs as OnInputs,
-    Separate as Separate,
+    AbstractKernel,
+    AbstractStationary,
+    Constant,
+    OnInputs,
+    Separate,
 )
-from natgrad.gp.kernels._function import FromFunction as FromFunction
-from natgrad.gp.kernels._products import Linear as Linear, Polynomial as Polynomial
+from natgrad.gp.kernels._function import FromFunction
+from natgrad.gp.kernels._products import Linear, Polynomial
 from natgrad.gp.kernels._stationary import (
-    RBF as RBF,
-    Matern12 as Matern12,
-    Matern32 as Matern32,
-    Matern52 as Matern52,
-    Periodic as Periodic,
-    RationalQuadratic as RationalQuadratic,
+    RBF,
+    Matern12,
+    Matern32,
+    Matern52,
+    Periodic,
+    RationalQuadratic,
 )
 
 

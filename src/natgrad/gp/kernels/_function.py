@@ -28,6 +28,7 @@ class FromFunction(AbstractKernel):
      [1. 2.]]
     """
 
+    file_instead = "a natgrad.gp.kernels.AbstractKernel"
     function: Any  # from two rows to a number
 
     def __init__(self, function: Callable[[Array, Array], Any]):

@@ -1,41 +1,34 @@
 """Likelihoods p(y | f), one row at a time."""
 
 from natgrad.gp.likelihoods._base import (
-    AbstractLikelihood as AbstractLikelihood,
-    AbstractMonteCarlo as AbstractMonteCarlo,
-    AbstractQuadrature as AbstractQuadrature,
-    column as column,
+    AbstractLikelihood,
+    AbstractMonteCarlo,
+    AbstractQuadrature,
+    column,
 )
-from natgrad.gp.likelihoods._binomial import Binomial as Binomial
-from natgrad.gp.likelihoods._censored import Censored as Censored
+from natgrad.gp.likelihoods._binomial import Binomial
+from natgrad.gp.likelihoods._censored import Censored
 from natgrad.gp.likelihoods._continuous import (
-    Beta as Beta,
-    Gaussian as Gaussian,
-    HeteroskedasticGaussian as HeteroskedasticGaussian,
-    StudentT as StudentT,
+    Beta,
+    Gaussian,
+    HeteroskedasticGaussian,
+    StudentT,
 )
 from natgrad.gp.likelihoods._discrete import (
-    Bernoulli as Bernoulli,
-    NegativeBinomial as NegativeBinomial,
-    Ordinal as Ordinal,
-    Poisson as Poisson,
+    Bernoulli,
+    NegativeBinomial,
+    Ordinal,
+    Poisson,
 )
-from natgrad.gp.likelihoods._distribution import FromDistribution as FromDistribution
+from natgrad.gp.likelihoods._distribution import FromDistribution
 from natgrad.gp.likelihoods._inflated import (
-    ZeroInflatedNegativeBinomial as ZeroInflatedNegativeBinomial,
-    ZeroInflatedPoisson as ZeroInflatedPoisson,
+    ZeroInflatedNegativeBinomial,
+    ZeroInflatedPoisson,
 )
-from natgrad.gp.likelihoods._multiclass import (
-    RobustMax as RobustMax,
-    Softmax as Softmax,
-)
-from natgrad.gp.likelihoods._outputs import (
-    LinearCoregionalization as LinearCoregionalization,
-)
-from natgrad.gp.likelihoods._positive import (
-    Gamma as Gamma,
-    Weibull as Weibull,
-)
+from natgrad.gp.likelihoods._multiclass import RobustMax, Softmax
+from natgrad.gp.likelihoods._outputs import LinearCoregionalization
+from natgrad.gp.likelihoods._positive import Gamma, Weibull
+from natgrad.gp.likelihoods._support import Parameter, Support
 
 
 __all__ = [
@@ -58,6 +51,8 @@ __all__ = [
     "LinearCoregionalization",
     "FromDistribution",
     "column",
+    "Parameter",
+    "Support",
     "AbstractLikelihood",
     "AbstractQuadrature",
     "AbstractMonteCarlo",

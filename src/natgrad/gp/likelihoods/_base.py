@@ -2,8 +2,9 @@
 
 import abc
 import dataclasses
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -11,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Num, PRNGKeyArray
+from scipy import special
 
 from natgrad._quadrature import common_draws, gauss_hermite, spread
 from natgrad.errors import InputError
-from natgrad.gp.likelihoods import _search as search
+from natgrad.gp.likelihoods._support import Parameter, Support, quantile
 
 
 Scalar = Float[Array, ""]
@@ -58,11 +60,73 @@ class AbstractLikelihood(eqx.Module):
     each prediction.
     """
 
-    file_fields = None
-    """What a file has of it, if not its fields: the arguments of its constructor."""
+    support = Support.REAL
+    """Where y lives."""
 
-    has_exposure = False
-    """Whether y is proportional to exp(f), so that an exposure multiplies it."""
+    link = ""
+    """How f becomes the mean of y or its scale, if estimators should know it.
+
+    It is "identity", "log", "logit" or "probit".
+    """
+
+    parameters: ClassVar[tuple[Parameter, ...] | None] = None
+    """What is learned besides f. Without it an estimator leaves targets as they are."""
+
+    @classmethod
+    def initial(cls, classes: int) -> "AbstractLikelihood":
+        """The likelihood that an estimator begins with, for so many classes if any."""
+        return cls()
+
+    @property
+    def observed(self) -> "AbstractLikelihood":
+        """The likelihood of targets that were observed."""
+        return self
+
+    @property
+    def is_location(self) -> bool:
+        """Whether a number that is added to y is one that is added to f."""
+        return self.link == "identity"
+
+    @property
+    def has_exposure(self) -> bool:
+        """Whether y is proportional to exp(f), so that an exposure multiplies it."""
+        return self.link == "log"
+
+    @property
+    def has_scale(self) -> bool:
+        """Whether y in other units is of the same likelihood."""
+        return self.is_location or (self.has_exposure and not self.support.is_whole)
+
+    def in_units(self, scale: float) -> "AbstractLikelihood":
+        """The same likelihood for targets that are divided by a scale."""
+        likelihood = self
+        for field, *_, power in self.parameters or ():
+            if power:
+                value = getattr(self, field) - power * math.log(scale)
+                where = lambda tree, name=field: getattr(tree, name)
+                likelihood = eqx.tree_at(where, likelihood, value)
+        return likelihood
+
+    def summary(self, scale: float) -> list[tuple[str, float]]:
+        """Labels and values of the parameters, of targets in units of a scale."""
+        return [
+            (label.format(self), float(getattr(self, shown)) * (scale if power else 1))
+            for _, shown, label, power in self.parameters or ()
+        ]
+
+    def start(self, mean: float) -> float:
+        """The latent function at which y has a mean, roughly."""
+        if self.link == "log":
+            return math.log(max(mean, 1e-3))
+        share = min(max(mean, 1e-6), 1 - 1e-6)
+        if self.link == "logit":
+            return math.log(share / (1 - share))
+        return float(special.ndtri(share))
+
+    @property
+    def log_noise(self) -> Scalar | None:
+        """The logarithm of the scale of y about f, if it is a parameter."""
+        return None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -121,6 +185,13 @@ class AbstractLikelihood(eqx.Module):
         """The probability of at most y."""
         raise self._lacks("distribution function", "an order of its targets")
 
+    def scipy_cdf(self, f: np.ndarray, y: np.ndarray) -> np.ndarray | None:
+        """The probability of at most y given f, of arrays, if SciPy is faster than JAX.
+
+        Of whole numbers it is a smooth function of y from −1 on.
+        """
+        return None
+
     def log_tails(self, f: Latent, y: Target) -> tuple[Scalar, Scalar]:
         """The logarithms of the probabilities of at most y, and of more, given f.
 
@@ -138,7 +209,12 @@ class AbstractLikelihood(eqx.Module):
 
     def check(self, y: np.ndarray) -> None:
         """Raises an `InputError` if the likelihood does not allow a target."""
-        require(np.isfinite(y), y, f"{type(self).__name__} needs finite targets")
+        name, classes = type(self).__name__, getattr(self, "classes", None)
+        if classes is None:
+            require(self.support.allows(y), y, f"{name} needs {self.support.needs}")
+        else:
+            good = (y >= 0) & (y < classes) & (np.floor(y) == y)
+            require(good, y, f"{name} needs labels 0 to {classes - 1}")
 
     def _lacks(self, what: str, method: str) -> NotImplementedError:
         name = type(self).__name__
@@ -151,9 +227,6 @@ class AbstractNumerical(AbstractLikelihood):
     Two optional methods describe p(y | f) further: `conditional_moments` returns the
     moments of y, and `cdf`, with the support of y, gives its quantiles.
     """
-
-    support = "real"
-    """Where y lives: "real", "positive", "unit" or "count"."""
 
     nodes = 20
     """Points of quadrature, if f is a scalar."""
@@ -221,9 +294,8 @@ class AbstractNumerical(AbstractLikelihood):
         return expectation(lambda f: self.cdf(f, y), mean, var, self.predictive_rule())
 
     def quantile(self, mean: Latent, var: Latent, level: Scalar) -> Scalar:
-        return search.quantile(
-            lambda y: self.predictive_cdf(mean, var, y), level, self.support
-        )
+        cdf = lambda y: self.predictive_cdf(mean, var, y)
+        return quantile(cdf, level, self.support, mean.reshape(-1)[0])
 
 
 class AbstractQuadrature(AbstractNumerical):
@@ -285,10 +357,12 @@ def require(good: np.ndarray, y: np.ndarray, rule: str, what: str = "targets") -
         )
 
 
-def require_labels(y: np.ndarray, name: str, classes: int) -> None:
-    """Raises an InputError unless every target is one of 0, ..., classes - 1."""
-    good = (y >= 0) & (y < classes) & (np.floor(y) == y)
-    require(good, y, f"{name} needs labels 0 to {classes - 1}")
+TINY = np.finfo(float).tiny
+
+
+def scipy_link(link: str) -> Callable[[np.ndarray], np.ndarray]:
+    """The mean of f by a link, of arrays."""
+    return special.expit if link == "logit" else special.ndtr
 
 
 def require_link(link: str) -> None:

@@ -7,17 +7,21 @@ import numpy as np
 from jax.nn import log_sigmoid
 from jax.scipy.special import betainc, gammaln
 from jaxtyping import Array, Float, PRNGKeyArray
+from scipy import special
 
 from natgrad._normal import log_ndtr
 from natgrad.gp.likelihoods._base import (
+    TINY,
     AbstractQuadrature,
     Scalar,
     Target,
     column,
     require,
     require_link,
+    scipy_link,
 )
-from natgrad.gp.likelihoods._discrete import log_rising, require_counts
+from natgrad.gp.likelihoods._discrete import log_rising
+from natgrad.gp.likelihoods._support import Support
 
 
 class Binomial(AbstractQuadrature):
@@ -31,7 +35,8 @@ class Binomial(AbstractQuadrature):
     13.66 8.76
     """
 
-    support = "count"
+    support = Support.SUCCESSES
+    parameters = ()
     link: str = eqx.field(static=True, default="probit")
     trials: Float[Array, "..."] | None = column()
 
@@ -67,12 +72,18 @@ class Binomial(AbstractQuadrature):
         below = betainc(trials - inside, inside + 1, failure)
         return jnp.where(y < 0, 0, jnp.where(y < trials, below, 1))
 
+    def scipy_cdf(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+        trials = np.ones_like(f) if self.trials is None else np.asarray(self.trials)
+        successes, failures = (np.maximum(n, TINY) for n in (y + 1, trials - y))
+        below = special.betainc(failures, successes, scipy_link(self.link)(-f))
+        return np.where(y < trials, below, 1)
+
     def sample(self, key: PRNGKeyArray, f: Scalar) -> Scalar:
         chance = jnp.exp(self._log_chances(f)[0])
         return jax.random.binomial(key, self._trials(f), chance, (), f.dtype)
 
     def check(self, y: np.ndarray) -> None:
-        require_counts(y, "Binomial")
+        super().check(y)
         if self.trials is None:
             require(y <= 1, y, "Binomial without the column 'trials' needs 0 or 1")
             return

@@ -1,7 +1,5 @@
 """Targets that are only known to lie between two bounds."""
 
-import math
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -24,21 +22,10 @@ from natgrad.gp.likelihoods._base import (
     require,
 )
 from natgrad.gp.likelihoods._continuous import Gaussian
+from natgrad.gp.likelihoods._support import Support
 
 
 Numbers = Float[Array, "..."]
-Tails = Callable[[Scalar], tuple[Scalar, Scalar]]
-
-ENDS = {
-    "real": (-math.inf, math.inf),
-    "positive": (0.0, math.inf),
-    "unit": (0.0, 1.0),
-    "count": (-1.0, math.inf),
-}
-"""Where the targets of each support begin and end."""
-
-INSIDE = {"real": 0.0, "positive": 1.0, "unit": 0.5, "count": 1.0}
-"""A target of each support, for what is computed and not used."""
 
 
 class Censored(AbstractQuadrature):
@@ -73,7 +60,7 @@ class Censored(AbstractQuadrature):
         if isinstance(self.noise, Censored):
             raise InputError("noise is censored already; give what it has as its noise")
         try:
-            _traced(self.noise, INSIDE[self.support])
+            _traced(self.noise, self.support.inside)
         except Exception as error:  # of a user's own class too
             raise InputError(
                 f"noise is {name}, which has no probabilities of an interval that can "
@@ -85,12 +72,28 @@ class Censored(AbstractQuadrature):
         return ("lower", "upper", *self.noise.columns)
 
     @property
-    def has_exposure(self) -> bool:
-        return self.noise.has_exposure
+    def observed(self) -> AbstractLikelihood:
+        return self.noise
 
     @property
-    def support(self) -> str:
-        return getattr(self.noise, "support", "real")
+    def support(self) -> Support:
+        return self.noise.support
+
+    @property
+    def link(self) -> str:
+        return self.noise.link
+
+    def in_units(self, scale: float) -> "Censored":
+        return Censored(self.noise.in_units(scale))
+
+    def summary(self, scale: float) -> list[tuple[str, float]]:
+        return self.noise.summary(scale)
+
+    def start(self, mean: float) -> float:
+        return self.noise.start(mean)
+
+    def scipy_cdf(self, f: np.ndarray, y: np.ndarray) -> np.ndarray | None:
+        return self.noise.scipy_cdf(f, y)
 
     @property
     def points(self) -> int:
@@ -115,7 +118,7 @@ class Censored(AbstractQuadrature):
         lower, upper = (bound.astype(mean.dtype) for bound in (self.lower, self.upper))
         is_hidden = lower < upper
         either = lambda hidden, seen: jnp.where(is_hidden, hidden, seen)
-        inside = jnp.asarray(INSIDE[self.support], y.dtype)
+        inside = jnp.asarray(self.support.inside, y.dtype)
         hidden = between(
             either(mean, 0),
             either(var, 1),
@@ -126,21 +129,18 @@ class Censored(AbstractQuadrature):
             hidden, observed(either(0, mean), either(1, var), either(inside, y))
         )
 
-    def _log_between(self, noise: Any, f: Scalar, bounds: tuple[Scalar, ...]) -> Scalar:
-        return log_between(lambda y: noise.log_tails(f, y), self.support, *bounds)
-
     def log_prob(self, f: Scalar, y: Target) -> Scalar:
         return self._either(
             f,
             jnp.zeros_like(f),
             y,
-            lambda f, _, *bounds: self._log_between(self.noise, f, bounds),
+            lambda f, _, *bounds: log_between(self.noise, f, *bounds),
             lambda f, _, y: self.noise.log_prob(f, y),
         )
 
     def expected_log_prob(self, mean: Scalar, var: Scalar, y: Target) -> Scalar:
         def between(mean: Scalar, var: Scalar, *bounds: Scalar) -> Scalar:
-            given = lambda f: self._log_between(self.noise, f, bounds)
+            given = lambda f: log_between(self.noise, f, *bounds)
             return expectation(given, mean, var, self.rule())
 
         return self._either(mean, var, y, between, self.noise.expected_log_prob)
@@ -148,9 +148,9 @@ class Censored(AbstractQuadrature):
     def log_predictive(self, mean: Scalar, var: Scalar, y: Target) -> Scalar:
         def between(mean: Scalar, var: Scalar, *bounds: Scalar) -> Scalar:
             if isinstance(self.noise, Gaussian):
-                return self._log_between(self.noise.widened(var), mean, bounds)
+                return log_between(self.noise.widened(var), mean, *bounds)
             points, log_weights = self.predictive_rule()
-            given = lambda f: self._log_between(self.noise, f, bounds)
+            given = lambda f: log_between(self.noise, f, *bounds)
             log_probs = jax.vmap(given)(spread(mean, var, points))
             return log_sum_exp(log_probs + jnp.asarray(log_weights, log_probs.dtype))
 
@@ -196,13 +196,13 @@ class Censored(AbstractQuadrature):
         bounds = np.asarray(self.lower), np.asarray(self.upper)
         lower, upper = (np.broadcast_to(bound, np.shape(y)) for bound in bounds)
         require(lower <= upper, lower, "lower should be at most upper", "bounds")
-        is_hidden, (start, end) = lower < upper, ENDS[self.support]
-        round_down = np.floor if self.support == "count" else lambda bound: bound
+        is_hidden, (start, end) = lower < upper, (self.support.low, self.support.high)
+        round_down = np.floor if self.support.is_whole else lambda bound: bound
         low = np.maximum(round_down(lower), start)
         high = np.minimum(round_down(upper), end)
         rule = f"{type(self.noise).__name__} needs bounds with targets between them"
         require(~is_hidden | (low < high), upper, rule, "rows")
-        inside = np.asarray(INSIDE[self.support], y.dtype)
+        inside = np.asarray(self.support.inside, y.dtype)
         self.noise.check(np.where(is_hidden, inside, y))
 
 
@@ -218,18 +218,21 @@ def _traced(noise: AbstractLikelihood, inside: float) -> None:
         eqx.filter_eval_shape(slope, (noise, jnp.zeros(())))
 
 
-def log_between(log_tails: Tails, support: str, lower: Scalar, upper: Scalar) -> Scalar:
-    """log P(lower < y ≤ upper), from the tails beyond y of a distribution.
+def log_between(
+    noise: AbstractLikelihood, f: Scalar, lower: Scalar, upper: Scalar
+) -> Scalar:
+    """log P(lower < y ≤ upper | f), from the tails beyond y.
 
     It is a difference of probabilities in the tail where both are small.
     """
-    if support == "count":
+    support = noise.support
+    if support.is_whole:
         lower, upper = jnp.floor(lower), jnp.floor(upper)
-    start, end = ENDS[support]
+    start, end = support.low, support.high
     has_lower, has_upper = lower > start, upper < end
-    inside = jnp.asarray(INSIDE[support], lower.dtype)
-    below_lower, above_lower = log_tails(jnp.where(has_lower, lower, inside))
-    below_upper, above_upper = log_tails(jnp.where(has_upper, upper, inside))
+    inside = jnp.asarray(support.inside, lower.dtype)
+    below_lower, above_lower = noise.log_tails(f, jnp.where(has_lower, lower, inside))
+    below_upper, above_upper = noise.log_tails(f, jnp.where(has_upper, upper, inside))
     is_above = below_lower > above_lower
     larger = jnp.where(is_above, above_lower, below_upper)
     smaller = jnp.where(is_above, above_upper, below_lower)

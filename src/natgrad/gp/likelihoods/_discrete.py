@@ -1,7 +1,7 @@
 """Classes in order and counts: Bernoulli, Ordinal, Poisson, NegativeBinomial."""
 
 import abc
-from typing import Any
+import math
 
 import equinox as eqx
 import jax
@@ -11,19 +11,19 @@ from jax.core import Tracer
 from jax.nn import log_sigmoid, softplus
 from jax.scipy.special import betainc, gammaincc, gammaln
 from jaxtyping import Array, Float, PRNGKeyArray
+from scipy import special
 
 from natgrad._normal import log_ndtr, log_ndtr_difference, ndtr
 from natgrad.errors import InputError
-from natgrad.gp._parameters import as_floats, as_logs
+from natgrad.gp._parameters import Numbers, as_floats, as_logs
 from natgrad.gp.likelihoods._base import (
     AbstractQuadrature,
     Scalar,
     Target,
-    require,
-    require_labels,
     require_link,
 )
 from natgrad.gp.likelihoods._positive import log_gamma_tails
+from natgrad.gp.likelihoods._support import Parameter, Support
 
 
 class Bernoulli(AbstractQuadrature):
@@ -34,7 +34,7 @@ class Bernoulli(AbstractQuadrature):
     [0.21 0.79]
     """
 
-    support = "count"
+    support, classes = Support.SUCCESSES, 2
     link: str = eqx.field(static=True, default="probit")
 
     def __check_init__(self):
@@ -66,9 +66,6 @@ class Bernoulli(AbstractQuadrature):
         log_prob = self.log_prob(f, jnp.ones_like(f))
         return jax.random.bernoulli(key, jnp.exp(log_prob)).astype(f.dtype)
 
-    def check(self, y: np.ndarray) -> None:
-        require_labels(y, "Bernoulli", 2)
-
 
 class AbstractEdges(eqx.Module):
     """The edges between ordered classes. The class says whether they are learned."""
@@ -83,7 +80,7 @@ class FixedEdges(AbstractEdges):
 
     edges: tuple[float, ...] = eqx.field(static=True)
 
-    def __init__(self, edges: Any):
+    def __init__(self, edges: Numbers):
         self.edges = tuple(map(float, _increasing(edges)))
 
     def values(self) -> Float[Array, " E"]:
@@ -96,7 +93,7 @@ class LearnedEdges(AbstractEdges):
     first: Scalar
     log_gaps: Float[Array, " G"]
 
-    def __init__(self, edges: Any):
+    def __init__(self, edges: Numbers):
         edges = as_floats(_increasing(edges))
         self.first, self.log_gaps = edges[0], jnp.log(jnp.diff(edges))
 
@@ -109,7 +106,7 @@ class LearnedEdges(AbstractEdges):
         return jnp.concatenate([self.first[None], self.first + jnp.cumsum(gaps)])
 
 
-def _increasing(edges: Any) -> np.ndarray:
+def _increasing(edges: Numbers) -> np.ndarray:
     edges = np.asarray(edges)
     is_list = edges.ndim == 1 and edges.size > 0 and np.isfinite(edges).all()
     if not is_list or not (np.diff(edges) > 0).all():
@@ -133,14 +130,15 @@ class Ordinal(AbstractQuadrature):
     (1, 3)
     """
 
-    support = "count"
+    support = Support.GRADES
+    parameters = (Parameter("log_scale", "scale", "noise (scale)"),)
     edges: AbstractEdges
     log_scale: Scalar
 
     def __init__(
         self,
-        edges: Any,
-        scale: Any = 1.0,
+        edges: Numbers | AbstractEdges,
+        scale: Numbers = 1.0,
         *,
         learn_edges: bool = False,
         nodes: int = 20,
@@ -205,9 +203,6 @@ class Ordinal(AbstractQuadrature):
         noisy = f + self.scale * jax.random.normal(key, (), f.dtype)
         return (noisy > self.edges.values().astype(f.dtype)).sum().astype(f.dtype)
 
-    def check(self, y: np.ndarray) -> None:
-        require_labels(y, "Ordinal", self.classes)
-
 
 class Poisson(AbstractQuadrature):
     """A count with mean exp(f).
@@ -218,8 +213,8 @@ class Poisson(AbstractQuadrature):
     2.86 3.72
     """
 
-    support = "count"
-    has_exposure = True
+    support, link = Support.COUNT, "log"
+    parameters = ()
 
     @property
     def how(self) -> str:
@@ -245,6 +240,9 @@ class Poisson(AbstractQuadrature):
         y = jnp.floor(y.astype(f.dtype))
         return jnp.where(y < 0, 0, gammaincc(jnp.maximum(y, 0) + 1, rate))
 
+    def scipy_cdf(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return special.gammaincc(y + 1, np.exp(np.minimum(f, 350)))
+
     def log_tails(self, f: Scalar, y: Target) -> tuple[Scalar, Scalar]:
         above, below = log_gamma_tails(jnp.floor(y.astype(f.dtype)) + 1, f)
         return below, above
@@ -252,8 +250,8 @@ class Poisson(AbstractQuadrature):
     def sample(self, key: PRNGKeyArray, f: Scalar) -> Scalar:
         return jax.random.poisson(key, jnp.exp(f), ()).astype(f.dtype)
 
-    def check(self, y: np.ndarray) -> None:
-        require_counts(y, "Poisson")
+
+DISPERSION = Parameter("log_dispersion", "dispersion", "dispersion")
 
 
 class NegativeBinomial(AbstractQuadrature):
@@ -265,11 +263,11 @@ class NegativeBinomial(AbstractQuadrature):
     2.86 8.23
     """
 
-    support = "count"
-    has_exposure = True
+    support, link = Support.COUNT, "log"
+    parameters = (DISPERSION,)
     log_dispersion: Scalar
 
-    def __init__(self, dispersion: Any = 1.0, *, nodes: int = 20):
+    def __init__(self, dispersion: Numbers = 1.0, *, nodes: int = 20):
         self.log_dispersion = as_logs("dispersion", dispersion)
         self.nodes = nodes
 
@@ -299,15 +297,17 @@ class NegativeBinomial(AbstractQuadrature):
         size = jnp.exp(-self.log_dispersion)
         return jnp.where(y < 0, 0, betainc(size, jnp.maximum(y, 0) + 1, success))
 
+    def scipy_cdf(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+        log_dispersion = float(self.log_dispersion)
+        success = special.expit(-f - log_dispersion)
+        return special.betainc(math.exp(-log_dispersion), y + 1, success)
+
     def sample(self, key: PRNGKeyArray, f: Scalar) -> Scalar:
         first, second = jax.random.split(key)
         size = jnp.exp(-self.log_dispersion)
         log_rate = f + self.log_dispersion
         log_rate += jax.random.loggamma(first, size, (), f.dtype)
         return jax.random.poisson(second, jnp.exp(log_rate), ()).astype(f.dtype)
-
-    def check(self, y: np.ndarray) -> None:
-        require_counts(y, "NegativeBinomial")
 
 
 def log_rising(x: Scalar, y: Scalar) -> Scalar:
@@ -318,9 +318,3 @@ def log_rising(x: Scalar, y: Scalar) -> Scalar:
     main = (large + y - 0.5) * jnp.log1p(y / large) + y * (jnp.log(large) - 1)
     series = main + (rest(large + y) - rest(large))
     return jnp.where(x > 30, series, gammaln(small + y) - gammaln(small))
-
-
-def require_counts(y: np.ndarray, name: str) -> None:
-    """Raises an InputError unless every target is a whole number, zero or more."""
-    good = np.isfinite(y) & (y >= 0) & (np.floor(y) == y)
-    require(good, y, f"{name} needs counts 0, 1, 2, ...")

@@ -9,14 +9,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
+from natgrad._text import choices
 from natgrad.errors import InputError
-from natgrad.gp.likelihoods import _search as search
-from natgrad.gp.likelihoods._base import (
-    AbstractNumerical,
-    Latent,
-    Scalar,
-    Target,
-)
+from natgrad.gp.likelihoods._base import AbstractNumerical, Latent, Scalar, Target
+from natgrad.gp.likelihoods._support import Support
 
 
 class FromDistribution(AbstractNumerical):
@@ -24,14 +20,14 @@ class FromDistribution(AbstractNumerical):
 
         FromDistribution(lambda f: numpyro.distributions.Gamma(3.0, jnp.exp(-f)))
 
-    If the link has parameters to learn, make it an `eqx.Module`, or a
+    If the function has parameters to learn, make it an `eqx.Module`, or a
     `jax.tree_util.Partial` with them as its arguments. natgrad averages over one latent
     function by quadrature, over several by Monte Carlo. Moments, quantiles and samples
     need a distribution with `mean` and `variance`, `cdf` and `sample`. For quantiles,
     name the `support`.
 
     Raises:
-        InputError: If `support` is none of "real", "positive", "unit" and "count".
+        InputError: If `support` is not the value of a `Support`.
 
     >>> import numpyro.distributions as dist
     >>> likelihood = gp.likelihoods.FromDistribution(lambda f: dist.Laplace(f, 0.5))
@@ -39,16 +35,17 @@ class FromDistribution(AbstractNumerical):
     -2.00
     """
 
-    link: Any  # from f to a distribution
+    file_instead = "a natgrad.gp.likelihoods.AbstractQuadrature"
+    distribution: Any  # from f to a distribution
     _latents: int | None = eqx.field(static=True)
-    support: str = eqx.field(static=True)
+    support: Support = eqx.field(static=True)
     nodes: int = eqx.field(static=True)
     draws: int = eqx.field(static=True)
     seed: int = eqx.field(static=True)
 
     def __init__(
         self,
-        link: Callable[[Latent], Any],
+        distribution: Callable[[Latent], Any],
         latents: int | None = None,
         support: str = "real",
         *,
@@ -56,15 +53,16 @@ class FromDistribution(AbstractNumerical):
         draws: int = 128,
         seed: int = 0,
     ):
-        supports = (*search.SUPPORTS, "count")
-        if support not in supports:
+        known = [each.value for each in Support]
+        if support not in known:
             raise InputError(
-                f"support is {support!r}; it should be one of {', '.join(supports)}"
+                f"support is {support!r}; it should be {choices(support, known)}"
             )
         # A plain function is no tree of arrays, and a Partial of it is.
-        is_tree = isinstance(link, eqx.Module | jax.tree_util.Partial)
-        self.link = link if is_tree else jax.tree_util.Partial(link)
-        self._latents, self.support = latents, support
+        is_tree = isinstance(distribution, eqx.Module | jax.tree_util.Partial)
+        partial = jax.tree_util.Partial
+        self.distribution = distribution if is_tree else partial(distribution)
+        self._latents, self.support = latents, Support(support)
         self.nodes, self.draws, self.seed = nodes, draws, seed
 
     @property
@@ -72,19 +70,19 @@ class FromDistribution(AbstractNumerical):
         return self._latents
 
     def log_prob(self, f: Latent, y: Target) -> Scalar:
-        return self.link(f).log_prob(y)
+        return self.distribution(f).log_prob(y)
 
     def conditional_moments(self, f: Latent) -> tuple[Scalar, Scalar]:
-        distribution = self.link(f)
+        distribution = self.distribution(f)
         moments = distribution.mean, distribution.variance
         # NumPyro has them as properties and Distrax as methods.
         mean, variance = (x() if callable(x) else x for x in moments)
         return jnp.asarray(mean, f.dtype), jnp.asarray(variance, f.dtype)
 
     def cdf(self, f: Latent, y: Target) -> Scalar:
-        return self.link(f).cdf(y)
+        return self.distribution(f).cdf(y)
 
     def sample(self, key: PRNGKeyArray, f: Latent) -> Target:
-        sample = self.link(f).sample
+        sample = self.distribution(f).sample
         name = "seed" if "seed" in inspect.signature(sample).parameters else "key"
         return sample(**{name: key})

@@ -1,7 +1,6 @@
 """Counts with more zeros: ZeroInflatedPoisson, ZeroInflatedNegativeBinomial."""
 
 import abc
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,21 +11,20 @@ from jax.nn import log_sigmoid, sigmoid
 from jaxtyping import PRNGKeyArray
 
 from natgrad.errors import InputError
-from natgrad.gp._parameters import as_floats, as_logs
-from natgrad.gp.likelihoods._base import (
-    AbstractQuadrature,
-    Scalar,
-    Target,
-    expectation,
-)
-from natgrad.gp.likelihoods._discrete import NegativeBinomial, Poisson, require_counts
+from natgrad.gp._parameters import Numbers, as_floats, as_logs
+from natgrad.gp.likelihoods._base import AbstractQuadrature, Scalar, Target, expectation
+from natgrad.gp.likelihoods._discrete import DISPERSION, NegativeBinomial, Poisson
+from natgrad.gp.likelihoods._support import Parameter, Support
+
+
+ZEROS = Parameter("logit_zeros", "zeros", "additional zeros")
 
 
 class AbstractZeroInflated(AbstractQuadrature):
     """A count that is 0 with probability π whatever f is, and else another count."""
 
-    support = "count"
-    has_exposure = True
+    support = Support.COUNT
+    link = "log"
     logit_zeros: eqx.AbstractVar[Scalar]
 
     @property
@@ -69,13 +67,15 @@ class AbstractZeroInflated(AbstractQuadrature):
         some = sigmoid(-self.logit_zeros) * self.counts.cdf(f, y)
         return jnp.where(y < 0, 0, self.zeros + some)
 
+    def scipy_cdf(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+        # From −1 to 0 it rises to the zeros that are not from f, too.
+        zeros, counts = float(self.zeros), self.counts.scipy_cdf(f, y)
+        return zeros * np.clip(y + 1, 0, 1) + (1 - zeros) * counts
+
     def sample(self, key: PRNGKeyArray, f: Scalar) -> Scalar:
         first, second = jax.random.split(key)
         is_zero = jax.random.bernoulli(first, self.zeros)
         return jnp.where(is_zero, 0, self.counts.sample(second, f))
-
-    def check(self, y: np.ndarray) -> None:
-        require_counts(y, type(self).__name__)
 
 
 class ZeroInflatedPoisson(AbstractZeroInflated):
@@ -91,9 +91,10 @@ class ZeroInflatedPoisson(AbstractZeroInflated):
     0.35
     """
 
+    parameters = (ZEROS,)
     logit_zeros: Scalar
 
-    def __init__(self, zeros: Any = 0.1, *, nodes: int = 20):
+    def __init__(self, zeros: Numbers = 0.1, *, nodes: int = 20):
         self.logit_zeros = as_logit("zeros", zeros)
         self.nodes = nodes
 
@@ -115,10 +116,13 @@ class ZeroInflatedNegativeBinomial(AbstractZeroInflated):
     0.43
     """
 
+    parameters = (DISPERSION, ZEROS)
     log_dispersion: Scalar
     logit_zeros: Scalar
 
-    def __init__(self, dispersion: Any = 1.0, zeros: Any = 0.1, *, nodes: int = 20):
+    def __init__(
+        self, dispersion: Numbers = 1.0, zeros: Numbers = 0.1, *, nodes: int = 20
+    ):
         self.log_dispersion = as_logs("dispersion", dispersion)
         self.logit_zeros = as_logit("zeros", zeros)
         self.nodes = nodes
@@ -135,7 +139,7 @@ class ZeroInflatedNegativeBinomial(AbstractZeroInflated):
         return eqx.tree_at(where, counts, self.log_dispersion)
 
 
-def as_logit(name: str, value: Any) -> Scalar:
+def as_logit(name: str, value: Numbers) -> Scalar:
     """The logit of a probability strictly between 0 and 1."""
     array = as_floats(value)
     if array.ndim:

@@ -20,8 +20,8 @@ from natgrad.gp.likelihoods._base import (
     AbstractMonteCarlo,
     Scalar,
     Target,
-    require_labels,
 )
+from natgrad.gp.likelihoods._support import Support
 
 
 Latents = Float[Array, " K"]
@@ -31,7 +31,12 @@ Label = Int[Array, ""]
 class AbstractClasses(AbstractLikelihood):
     """Labels 0, 1, ..., with a latent function for each class."""
 
+    support = Support.LABELS
     classes: eqx.AbstractVar[int]
+
+    @classmethod
+    def initial(cls, classes: int) -> "AbstractClasses":
+        return cls(classes)
 
     def __check_init__(self):
         if self.classes < 2:
@@ -40,9 +45,6 @@ class AbstractClasses(AbstractLikelihood):
     @property
     def latents(self) -> int:
         return self.classes
-
-    def check(self, y: np.ndarray) -> None:
-        require_labels(y, type(self).__name__, self.classes)
 
 
 class RobustMax(AbstractClasses):

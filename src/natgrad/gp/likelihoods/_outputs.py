@@ -44,7 +44,7 @@ class LinearCoregionalization(AbstractLikelihood):
     [1. 2. 2.] [0.6 0.6 0.6]
     """
 
-    file_fields = ("likelihoods", "mixing", "offset")
+    file_fields = ("likelihoods", "mixing", "offset")  # its constructor's arguments
     groups: tuple[AbstractLikelihood, ...]  # those of one kind as one, of many numbers
     places: tuple[tuple[int, ...], ...] = eqx.field(static=True)  # of their outputs
     mixing: Float[Array, "P L"]
@@ -185,10 +185,9 @@ class LinearCoregionalization(AbstractLikelihood):
 
     def _allowed(self) -> np.ndarray:
         """A target that each likelihood allows."""
-        allowed = np.ones(self.outputs)
+        allowed = np.zeros(self.outputs)
         for own, group in zip(self.groups, self.places, strict=True):
-            if getattr(own, "support", "real") == "unit":
-                allowed[list(group)] = 0.5
+            allowed[list(group)] = own.support.inside
         return allowed
 
     def _each(self, method: str, *arguments: Array) -> Any:
