@@ -46,49 +46,34 @@ class Likelihood(NamedTuple):
     name: str
     kind: str
     task: str
-    help: str
 
 
-_TABLE = (
-    Likelihood("gaussian", "Gaussian", "regression", "numbers"),
-    Likelihood("student-t", "StudentT", "regression", "with outliers"),
-    Likelihood(
-        "heteroskedastic",
-        "HeteroskedasticGaussian",
-        "regression",
-        "with noise that depends on the inputs",
-    ),
-    Likelihood("gamma", "Gamma", "regression", "positive numbers"),
-    Likelihood("weibull", "Weibull", "regression", "times until an event"),
-    Likelihood("beta", "Beta", "regression", "shares"),
-    Likelihood("poisson", "Poisson", "regression", "counts"),
-    Likelihood(
-        "negative-binomial",
-        "NegativeBinomial",
-        "regression",
-        "counts with a variance above their mean",
-    ),
-    Likelihood(
-        "zero-inflated-poisson",
-        "ZeroInflatedPoisson",
-        "regression",
-        "counts with more zeros",
-    ),
-    Likelihood(
-        "zero-inflated-negative-binomial",
-        "ZeroInflatedNegativeBinomial",
-        "regression",
-        "counts with more zeros and more variance",
-    ),
-    Likelihood("binomial", "Binomial", "regression", "successes of some trials"),
-    Likelihood("bernoulli", "Bernoulli", "classification", "two classes"),
-    Likelihood("softmax", "Softmax", "classification", "classes"),
-    Likelihood(
-        "robust-max", "RobustMax", "classification", "classes with wrong labels"
-    ),
-    Likelihood("ordinal", "Ordinal", "ordinal", "grades in order"),
-)
-LIKELIHOODS = {entry.name: entry for entry in _TABLE}
+_KINDS = {
+    "regression": {
+        "gaussian": "Gaussian",
+        "student-t": "StudentT",
+        "heteroskedastic": "HeteroskedasticGaussian",
+        "gamma": "Gamma",
+        "weibull": "Weibull",
+        "beta": "Beta",
+        "poisson": "Poisson",
+        "negative-binomial": "NegativeBinomial",
+        "zero-inflated-poisson": "ZeroInflatedPoisson",
+        "zero-inflated-negative-binomial": "ZeroInflatedNegativeBinomial",
+        "binomial": "Binomial",
+    },
+    "classification": {
+        "bernoulli": "Bernoulli",
+        "softmax": "Softmax",
+        "robust-max": "RobustMax",
+    },
+    "ordinal": {"ordinal": "Ordinal"},
+}
+LIKELIHOODS = {
+    name: Likelihood(name, kind, task)
+    for task, kinds in _KINDS.items()
+    for name, kind in kinds.items()
+}
 KERNELS = {
     "matern12": "Matern12",
     "matern32": "Matern32",
@@ -100,7 +85,7 @@ KERNELS = {
 
 def names(*tasks: str) -> tuple[str, ...]:
     """The names of the likelihoods for some tasks."""
-    return tuple(each.name for each in _TABLE if each.task in tasks)
+    return tuple(each.name for each in LIKELIHOODS.values() if each.task in tasks)
 
 
 CLASSES = names("classification", "ordinal")
@@ -144,4 +129,4 @@ def guesses(kind: str, rows: int) -> tuple[str, ...]:
 
 def name_of(kind: str) -> str:
     """The name of a likelihood, by its class."""
-    return next(each.name for each in _TABLE if each.kind == kind)
+    return next(each.name for each in LIKELIHOODS.values() if each.kind == kind)
