@@ -29,7 +29,7 @@ import numpy as np
 
 from natgrad import _container as container
 from natgrad._cli import folder as folders, main, models
-from natgrad.train._saver import Saver
+from natgrad.train._listeners import Saver
 
 
 RESULTS = Path(__file__).parent / "results"

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from natgrad import _container as container
-from natgrad._codec import Format, MaybeNaN, Rule
+from natgrad._annotations import MaybeNaN, Rule
+from natgrad._codec import Format
 from natgrad.errors import CorruptFileError, IncompatibleFileError, InputError
 
 

@@ -6,7 +6,6 @@ reader has. Reading makes nothing else, and imports and calls nothing by a name 
 file. What is made has passed the checks of its constructor.
 """
 
-import collections.abc
 import contextlib
 import dataclasses
 import functools
@@ -18,7 +17,7 @@ import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata as packages
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -27,6 +26,7 @@ import numpy as np
 from scipy.special import expit
 
 from natgrad import _container as container
+from natgrad._annotations import MaybeNaN, alternatives, fits, words
 from natgrad._text import brief, shown
 from natgrad.errors import CorruptFileError, IncompatibleFileError, InputError
 
@@ -48,18 +48,6 @@ _RANGES = {
     "degree": range(1, 2**10 + 1),
     "seed": range(2**63),
 }
-
-
-class Rule(NamedTuple):
-    """What a value in a file must be besides its type, for `Annotated`."""
-
-    accepts: Callable[[Any], bool]
-    wanted: str
-
-
-Count = Annotated[int, Rule(lambda n: n >= 0, "a whole number, 0 or more")]
-Span = Annotated[float, Rule(lambda n: n >= 0, "a number, 0 or more")]
-MaybeNaN = Annotated[float, "null in a file if it is not finite"]
 
 
 class Source(NamedTuple):
@@ -255,7 +243,7 @@ def described(value: Any, where: str, source: Source) -> Any:
         if tag is not None and type(part) is type(default) and part == default:
             continue
         is_function = callable(part) and not isinstance(part, eqx.Module)
-        if is_function and type(None) in _alternatives(hint):
+        if is_function and type(None) in alternatives(hint):
             raise InputError(
                 f"{at} is a function, and a function cannot go into a file: save "
                 f"dataclasses.replace({where}, {name}=None)"
@@ -301,7 +289,7 @@ def _name(value: Any, where: str, source: Source) -> str | None:
 
 
 def _value(node: Any, hint: Any, where: str, source: Source) -> Any:
-    kinds = _alternatives(hint)
+    kinds = alternatives(hint)
     inner = {typing.get_origin(kind): typing.get_args(kind) for kind in kinds}
     if isinstance(node, list):
         each, *_ = inner.get(tuple, (Any,))
@@ -487,58 +475,3 @@ def _is_plain(value: Any) -> bool:
     if type(value) is tuple:
         return all(map(_is_plain, value))
     return value is None or type(value) in (bool, int, float, str)
-
-
-def _alternatives(hint: Any) -> list[Any]:
-    """The types of a union, without the rules that are annotated."""
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Annotated:
-        return _alternatives(inner[0])
-    if origin in (typing.Union, types.UnionType):
-        return [kind for part in inner for kind in _alternatives(part)]
-    return [hint]
-
-
-def fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of a type, as far as that can be known."""
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Annotated:
-        rules = [rule for rule in inner[1:] if isinstance(rule, Rule)]
-        return fits(value, inner[0]) and all(rule.accepts(value) for rule in rules)
-    if origin in (typing.Union, types.UnionType):
-        return any(fits(value, part) for part in inner)
-    if origin is tuple and inner[1:] == (...,):
-        return type(value) is tuple and all(fits(part, inner[0]) for part in value)
-    if origin is dict:
-        return type(value) is dict and all(fits(v, inner[1]) for v in value.values())
-    if origin is collections.abc.Callable:
-        return False
-    if hint is float:
-        return type(value) in (int, float) and abs(value) < math.inf
-    if hint in (bool, int, str):
-        return type(value) is hint
-    try:  # a class of modules, or a kind of array with a number of axes
-        return isinstance(value, hint)
-    except TypeError:  # no class, or one that does not tell, as Any
-        return True
-
-
-_WORDS = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "a text",
-    type(None): "null",
-}
-
-
-def words(hint: Any) -> str:
-    """A type in words."""
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Annotated:
-        return inner[1].wanted if isinstance(inner[1], Rule) else words(inner[0])
-    if origin in (typing.Union, types.UnionType):
-        return " or ".join(map(words, inner))
-    if origin is tuple:
-        return f"a list, each {words(inner[0])}"
-    return _WORDS.get(hint) or f"a {getattr(hint, '__name__', hint)}"

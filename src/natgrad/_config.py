@@ -4,14 +4,14 @@ import dataclasses
 import json
 import os
 import tomllib
-import types
 import typing
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from natgrad._annotations import LIMIT, SEED, Positive, Rule, require
 from natgrad._registry import COLUMNS, KERNELS, LIKELIHOODS
-from natgrad._text import choices, naming
+from natgrad._text import choices, naming, require_choice
 from natgrad.errors import InputError
 
 
@@ -27,6 +27,10 @@ PERIODS = {"day": 1.0, "week": 7.0, "year": 365.2425}
 NUMBERS = ("num_inducing", "steps", "batch_size")
 """Whole numbers that may be "auto"."""
 
+Limit = Annotated[int | str, LIMIT]
+Whole = Annotated[int, Rule(lambda number: number > 0, "a whole number above 0")]
+Names = Annotated[tuple[str, ...], Rule(lambda _: True, "a list of names")]
+
 
 @dataclasses.dataclass(frozen=True)
 class Run:
@@ -41,36 +45,28 @@ class Run:
 
     data: str
     target: str
-    inputs: tuple[str, ...] | None = None
+    inputs: Names | None = None
     columns: tuple[str, ...] | None = None
     nulls: str = "indicator"
     date_periods: tuple[str, ...] = ()
     sha256: str | None = None
     likelihood: str = "auto"
     kernel: str = "auto"
-    num_inducing: int | str = "auto"
-    steps: int | str = "auto"
-    minutes: int | float | None = None
-    batch_size: int | str = "auto"
-    shards: int | None = None
-    seed: int = 0
+    num_inducing: Limit = "auto"
+    steps: Limit = "auto"
+    minutes: Positive | None = None
+    batch_size: Limit = "auto"
+    shards: Whole | None = None
+    seed: Annotated[int, SEED] = 0
 
     def __post_init__(self) -> None:
-        _check_choice("likelihood", self.likelihood, ("auto", *LIKELIHOODS))
-        _check_choice("kernel", self.kernel, ("auto", *KERNELS))
-        _check_choice("nulls", self.nulls, NULLS)
+        for name, hint in typing.get_type_hints(Run, include_extras=True).items():
+            require(name, getattr(self, name), hint)
+        require_choice("likelihood", self.likelihood, ("auto", *LIKELIHOODS))
+        require_choice("kernel", self.kernel, ("auto", *KERNELS))
+        require_choice("nulls", self.nulls, NULLS)
         for period in self.date_periods:
-            _check_choice("date_periods", period, PERIODS)
-        for name in NUMBERS:
-            value = getattr(self, name)
-            if isinstance(value, str) and value != "auto":
-                raise InputError(f"{name} is {value!r}; it should be {_KINDS[name]}")
-        for name in (*NUMBERS, "minutes", "shards"):
-            value = getattr(self, name)
-            if isinstance(value, int | float) and not 0 < value < float("inf"):
-                raise InputError(f"{name} is {value}; it should be above 0")
-        if not 0 <= self.seed < 2**32:
-            raise InputError(f"seed is {self.seed}; it should be from 0 to 2^32 - 1")
+            require_choice("date_periods", period, PERIODS)
         inputs = self.inputs or ()
         if twice := [name for name in inputs if inputs.count(name) > 1]:
             raise InputError(f"{twice[0]!r} is among the inputs more than once")
@@ -79,7 +75,7 @@ class Run:
                 f"the target {self.target!r} is among the inputs; it should not be"
             )
         for name, column in self.target_columns.items():
-            _check_choice("a column with the target", name, COLUMNS)
+            require_choice("a column with the target", name, COLUMNS)
             if not column or column in (self.target, *inputs):
                 raise InputError(
                     f"{name}={column} should name a column besides the target and the "
@@ -99,15 +95,6 @@ SECTIONS = {
     "training": ("steps", "minutes", "batch_size", "shards", "seed"),
 }
 """Where each field of a run stands in its file."""
-
-_KINDS = {
-    "inputs": "a list of names of columns",
-    "columns": 'a list such as ["exposure=years"]',
-    "date_periods": f"a list of {', '.join(PERIODS)}",
-    "minutes": "a number",
-    **dict.fromkeys(NUMBERS, '"auto" or a whole number'),
-    **dict.fromkeys(("shards", "seed"), "a whole number"),
-}
 
 
 def dumps(run: Run) -> str:
@@ -139,11 +126,6 @@ def loads(text: str, **given: Any) -> Run:
     for name in ("data", "target"):
         if name not in values:
             raise InputError(f"it has no {name!r}; add it to section [data]")
-    hints = typing.get_type_hints(Run)
-    for name, value in values.items():
-        if not _is_of(value, hints[name]):
-            kind = _KINDS.get(name, "a string")
-            raise InputError(f"{name} is {value!r}; it should be {kind}")
     return Run(**values)
 
 
@@ -176,19 +158,3 @@ def _toml(value: object) -> str:
 def _check_known(what: str, name: str, known: Iterable[str]) -> None:
     if name not in known:
         raise InputError(f"there is no {what} {name!r}, but {choices(name, known)}")
-
-
-def _check_choice(name: str, value: str, known: Iterable[str]) -> None:
-    if value not in known:
-        raise InputError(
-            f"{name} is {value!r}; it should be one of {choices(value, known)}"
-        )
-
-
-def _is_of(value: object, hint: object) -> bool:
-    """Whether a value is of the type of a field; no truth value is a number."""
-    if isinstance(hint, types.UnionType):
-        return any(_is_of(value, part) for part in typing.get_args(hint))
-    if typing.get_origin(hint) is tuple:
-        return isinstance(value, tuple) and all(isinstance(one, str) for one in value)
-    return type(value) is hint

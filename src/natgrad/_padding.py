@@ -17,7 +17,7 @@ def padded_size(rows: int) -> int:
     return max(LEAST, 2 ** math.ceil(math.log2(rows)))
 
 
-def padded(tree: PyTree, size: int, start: int = 0) -> PyTree:
+def repeat_last(tree: PyTree, size: int, start: int = 0) -> PyTree:
     """`size` rows of columns, from `start` on; missing ones repeat the last.
 
     Not zeros, at which a likelihood may be infinite.
@@ -36,4 +36,4 @@ def chunks(tree: PyTree, most: int) -> Iterator[tuple[PyTree, int]]:
     total = len(jax.tree.leaves(tree)[0])
     for start in range(0, total, most):
         size = min(most, total - start)
-        yield padded(tree, min(most, padded_size(size)), start), size
+        yield repeat_last(tree, min(most, padded_size(size)), start), size

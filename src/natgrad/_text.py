@@ -65,10 +65,22 @@ def nearest(missing: Iterable[str], names: Iterable[Any]) -> list[str]:
     return list(near)
 
 
-def choices(name: str, known: Iterable[str]) -> str:
+def choices(name: str, known: Iterable[str], other: str = "") -> str:
     """All names that are known, and the one that may be meant."""
     near = nearest([name], known := list(known))
-    return ", ".join(known) + (f"; did you mean {near[0]!r}?" if near else "")
+    return ", ".join(known) + other + (f"; did you mean {near[0]!r}?" if near else "")
+
+
+def require_choice(
+    name: str, value: Any, known: Iterable[str], other: str = ""
+) -> None:
+    """Raises an InputError unless a value is one of those that are known.
+
+    `other` says what else it may be.
+    """
+    if value not in (known := list(known)):
+        found = choices(value, known, other)
+        raise InputError(f"{name} is {value!r}; it should be one of {found}")
 
 
 @contextlib.contextmanager

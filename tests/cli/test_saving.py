@@ -14,7 +14,7 @@ from natgrad.data._encoding import Category, Number
 from natgrad.data._prepare import Prepared, prepare
 from natgrad.data._schema import Schema
 from natgrad.errors import CheckpointError, FitError, InputError, Terminated
-from natgrad.sklearn import GPRegressor, _files as files, _prepared
+from natgrad.sklearn import GPRegressor, _files as files
 from natgrad.train import Record
 
 
@@ -57,13 +57,13 @@ def test_a_model_too_large_to_be_read_is_refused_before_the_first_step():
     run = Run("a.csv", "y", likelihood="heteroskedastic", num_inducing=10_000)
     prepared = Prepared(run, schema, 20_000)
     with pytest.raises(InputError, match="1,600,000,000 bytes or more.*--num-inducing"):
-        _prepared.check_can_be_saved(prepared)
+        training.check_can_be_saved(prepared)
 
 
 def test_six_text_columns_of_100_kilobytes_can_be_saved(tmp_path):
     (tmp_path / "wide.csv").write_text(wide(6, 1000))
     prepared = prepare(Run(str(tmp_path / "wide.csv"), "y"))
-    _prepared.check_can_be_saved(prepared)
+    training.check_can_be_saved(prepared)
 
 
 def test_a_file_takes_no_more_than_what_is_allowed_for(folder, trained):
@@ -74,10 +74,10 @@ def test_a_file_takes_no_more_than_what_is_allowed_for(folder, trained):
     known = saved["metadata"]["fitted"]
     long = {"schema_", "feature_names_in_", "x_mean_", "x_scale_", "classes_"}
     columns = sum(size(known[name]) for name in long & known.keys())
-    assert columns <= _prepared.most_bytes(prepared)
+    assert columns <= training.most_bytes(prepared)
     rest = size(saved) - columns - size(known["history_"])
     history = files.RECORDS * size(dataclasses.asdict(record))
-    assert 2 * rest + history < _prepared.REST
+    assert 2 * rest + history < training.REST
 
 
 def test_a_file_holds_the_history_of_a_run_of_any_length(folder, trained, tmp_path):

@@ -165,7 +165,9 @@ def test_periods_of_dates_are_columns_of_batches(tmp_path):
     schema = scan(tmp_path, "y", date_periods=["week"]).schema
     batch = Parquet(tmp_path, "y", batch_size=8, schema=schema).take(0, 2)
     np.testing.assert_allclose((batch.x[..., 1:] ** 2).sum(-1), np.ones((2, 8)))
-    with pytest.raises(InputError, match="date_periods has 'month'; they should be of"):
+    with pytest.raises(
+        InputError, match="date_periods is 'month'; it should be one of day"
+    ):
         scan(tmp_path, "y", date_periods=["month"])
     with pytest.raises(InputError, match="column 'day' is of strings or dates"):
         Parquet(tmp_path, "y", batch_size=8)

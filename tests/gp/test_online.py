@@ -15,7 +15,7 @@ from natgrad.errors import (
     InputError,
     InputWarning,
 )
-from natgrad.gp import _online_files as online_files, likelihoods
+from natgrad.gp import _files as files, likelihoods
 from natgrad.gp._carried import (
     kept_rows,
     nothing,
@@ -325,8 +325,8 @@ def test_a_state_returns_from_its_file_and_damage_is_noticed(tmp_path, sorted_ro
     x, y = sorted_rows
     online = gp.online(whole_first(sorted_rows), (x[:60], y[:60]), memory=20)
     path = tmp_path / "state"
-    online_files.save(online, path, {"a": 1})
-    again, metadata = online_files.load(path)
+    files.save_online(online, path, {"a": 1})
+    again, metadata = files.load_online(path)
     assert metadata == {"a": 1}
     for one, other in zip(jax.tree.leaves(online), jax.tree.leaves(again), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -358,10 +358,10 @@ def test_a_state_returns_from_its_file_and_damage_is_noticed(tmp_path, sorted_ro
     for changed in wrong:
         container.write(path, *changed)
         with pytest.raises(CorruptFileError, match="delete it to begin anew"):
-            online_files.load(path)
+            files.load_online(path)
     gp.save(online.model, path)
     with pytest.raises(IncompatibleFileError, match="not a state of natgrad update"):
-        online_files.load(path)
+        files.load_online(path)
 
 
 def test_nothing_adds_nothing():

@@ -88,7 +88,12 @@ WRONG = {
     "steps": (GPRegressor(max_iter=0.5), X, Y, "max_iter is 0.5; it should be"),
     "verbose": (GPRegressor(verbose=-1), X, Y, "verbose is -1; it should be a whole"),
     "loud": (GPRegressor(verbose="loud"), X, Y, "verbose is 'loud'; it should be"),
-    "minutes": (GPRegressor(minutes=0), X, Y, "minutes is 0; it should be above 0"),
+    "minutes": (
+        GPRegressor(minutes=0),
+        X,
+        Y,
+        "minutes is 0; it should be a number above 0",
+    ),
 }
 
 DAYS = pd.date_range("2024-02-28", periods=ROWS)

@@ -18,7 +18,7 @@ from natgrad.gp.kernels import (
     RationalQuadratic,
 )
 from natgrad.sklearn import GPRegressor
-from natgrad.sklearn._kernel_translation import as_kernel
+from natgrad.sklearn._kernels import as_kernel
 
 
 RNG = np.random.default_rng(0)

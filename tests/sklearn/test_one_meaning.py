@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from natgrad import report
-from natgrad._cli.training import train
+from natgrad._cli.training import make_estimator, train
 from natgrad._config import Run
 from natgrad._registry import names
 from natgrad.data._prepare import prepare
@@ -21,7 +21,6 @@ from natgrad.sklearn import (
     _targets as targets,
     load,
 )
-from natgrad.sklearn._prepared import make_estimator
 from tests.points import EXTENSIONS
 from tests.variants import variants
 

@@ -17,8 +17,7 @@ from natgrad.data import _tables as tables
 from natgrad.data._dataset import ParquetDataset, is_dataset, require_in
 from natgrad.data._table import Table, as_table, concatenated
 from natgrad.errors import CorruptFileError, InputError
-from natgrad.gp import _online_files as online_files
-from natgrad.gp._files import FORMAT
+from natgrad.gp._files import FORMAT, load_online, save_online
 from natgrad.sklearn._double import in_double
 from natgrad.train._progress import Rows as Bar
 
@@ -121,7 +120,7 @@ def _restored(
     """Of an interrupted run: the pieces it has learned, and the rows left out."""
     if not state.exists():
         return 0, 0
-    online, found = online_files.load(state)
+    online, found = load_online(state)
     if {name: found.get(name) for name in note} != note:
         if is_forced:
             return 0, 0
@@ -152,4 +151,4 @@ def _save(opened: Opened, state: Path, note: dict[str, Any]) -> None:
     if isinstance(online, gp.Online):
         values = {name: getattr(opened.estimator, name) for name in FITTED}
         fitted = {name: np.asarray(value).tolist() for name, value in values.items()}
-        online_files.save(online, state, {**note, "fitted": fitted})
+        save_online(online, state, {**note, "fitted": fitted})

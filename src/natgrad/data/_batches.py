@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import numpy as np
 
-from natgrad._padding import padded_size
+from natgrad._padding import padded_size, repeat_last
 from natgrad._text import listed
 from natgrad._warnings import warn
 from natgrad.data._batch import Batch
@@ -187,12 +187,10 @@ def padded(batch: Batch) -> Batch:
 
 
 def pad_rows(batch: Batch, size: int) -> Batch:
-    """A batch of `size` rows: those that are missing are the first, of weight 0."""
+    """A batch of `size` rows: those that are missing repeat the last, of weight 0."""
+    filled = repeat_last(_weighted(batch), size)
     is_row = np.arange(size) < len(batch.x)
-    places = np.where(is_row, np.arange(size), 0)
-    weight = _weights(batch)[places]
-    weight = weight * is_row.astype(weight.dtype)
-    return some_rows(batch, places)._replace(weight=weight)
+    return filled._replace(weight=filled.weight * is_row.astype(filled.weight.dtype))
 
 
 def pieces(batch: Batch, size: int) -> Iterator[Batch]:
@@ -375,10 +373,7 @@ def _shown(thing: Any) -> str:
 
 
 def _weighted(batch: Batch) -> Batch:
-    return batch._replace(weight=_weights(batch))
-
-
-def _weights(batch: Batch) -> np.ndarray | jax.Array:
     if batch.weight is not None:
-        return batch.weight
-    return np.ones(len(batch.x), np.result_type(batch.x.dtype, np.float32))
+        return batch
+    dtype = np.result_type(batch.x.dtype, np.float32)
+    return batch._replace(weight=np.ones(len(batch.x), dtype))

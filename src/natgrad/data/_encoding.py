@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from natgrad._codec import Rule
+from natgrad._annotations import Rule
 from natgrad._config import FILLED, PERIODS
 from natgrad._text import listed
 from natgrad._warnings import warn

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from natgrad._config import FILLED, NULLS, PERIODS
-from natgrad._text import naming
+from natgrad._text import naming, require_choice
 from natgrad.data._columns import CATEGORIES, Column, refuse_nulls, require
 from natgrad.data._dataset import ParquetDataset
 from natgrad.data._encoding import MAX_VALUES, Category, Date, describe
@@ -133,12 +133,9 @@ def scan_part(
     The summary is the same, bit for bit, however many they are.
     """
     dataset = data if isinstance(data, ParquetDataset) else ParquetDataset(data)
-    if nulls not in NULLS:
-        raise InputError(f"nulls is {nulls!r}; it should be one of {', '.join(NULLS)}")
-    if unknown := [period for period in date_periods if period not in PERIODS]:
-        raise InputError(
-            f"date_periods has {unknown[0]!r}; they should be of {', '.join(PERIODS)}"
-        )
+    require_choice("nulls", nulls, NULLS)
+    for period in date_periods:
+        require_choice("date_periods", period, PERIODS)
     inputs = (
         [name for name in dataset.names if name != target] if inputs is None else inputs
     )

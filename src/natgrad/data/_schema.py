@@ -7,9 +7,9 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from natgrad import _codec as codec
-from natgrad._codec import Rule
+from natgrad._annotations import Rule
 from natgrad._config import NULLS
-from natgrad._text import listed
+from natgrad._text import listed, require_choice
 from natgrad._warnings import warn
 from natgrad.data._columns import CATEGORIES, refuse_nulls, require
 from natgrad.data._encoding import KINDS, Category, Encoding, Number, describe
@@ -162,8 +162,7 @@ def infer(
     Numbers and truth values are numbers, strings are categories with the values that
     are there, in the order of the alphabet, and dates are days since the first.
     """
-    if nulls not in NULLS:
-        raise InputError(f"nulls is {nulls!r}; it should be one of {listed(NULLS)}")
+    require_choice("nulls", nulls, NULLS)
     if not inputs:
         raise InputError("there are no inputs; a model needs at least one column")
     table = as_table(table)

@@ -5,8 +5,10 @@ makes nothing else, and imports and calls nothing by a name in the file; what is
 has passed the checks of its constructor, as if a user had given its values.
 """
 
+import math
 import os
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +16,12 @@ import jax.numpy as jnp
 from natgrad import _codec as codec, _container as container, linalg
 from natgrad._runtime.programs import filter_jit
 from natgrad._text import brief
-from natgrad.errors import InputError
+from natgrad.errors import CorruptFileError, InputError
 from natgrad.families import gaussian
 from natgrad.gp import kernels, likelihoods, means
+from natgrad.gp._carried import sites_of
+from natgrad.gp._fit import check
+from natgrad.gp._online import Online
 from natgrad.gp._sparse import SparseGP
 from natgrad.gp.kernels._base import Product, Sum
 from natgrad.gp.likelihoods._discrete import FixedEdges, LearnedEdges
@@ -100,4 +105,47 @@ def _is_sound(q: gaussian.AbstractGaussian) -> jax.Array:
 
 FORMAT = codec.Format(
     "natgrad.gp.SparseGP", "a model", "model", SparseGP, CLASSES, _check
+)
+
+
+# The state of an online model
+
+
+def save_online(
+    online: Online, path: str | os.PathLike[str], metadata: dict[str, Any]
+) -> None:
+    """Writes all that `load` needs, atomically."""
+    ONLINE.write(path, online, metadata)
+
+
+def load_online(path: str | os.PathLike[str]) -> tuple[Online, dict[str, Any]]:
+    """What was saved, and the metadata with it."""
+    try:
+        return ONLINE.read(path)
+    except CorruptFileError as error:
+        raise CorruptFileError(f"{error}; delete it to begin anew") from None
+
+
+def _check_online(online: Online) -> None:
+    _check(online.model)
+    shapes = lambda tree: jax.tree.map(lambda leaf: leaf.shape, tree)
+    like = jax.eval_shape(lambda: sites_of(online.model))
+    if shapes(online.old) != shapes(like):
+        raise InputError("its sites are not those of its model")
+    numbers = (online.num_data, online.lost, online.count, online.learned_at)
+    if not all(math.isfinite(n) and n >= 0 for n in (*numbers, online.unsampled)):
+        raise InputError("a number is negative or not finite")
+    if online.rows is not None:
+        check(online.model, online.rows, "rows")
+        if len(online.keys) != len(online.rows.x):
+            raise InputError("keys and rows differ in number")
+
+
+ONLINE = codec.Format(
+    "natgrad.gp.Online",
+    "a state of natgrad update",
+    "online",
+    Online,
+    {**CLASSES, "Online": Online},
+    _check_online,
 )

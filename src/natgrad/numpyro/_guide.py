@@ -16,6 +16,7 @@ from numpyro.infer.autoguide import AutoContinuous
 from numpyro.infer.initialization import init_to_median
 from numpyro.infer.util import helpful_support_errors
 
+from natgrad._text import require_choice
 from natgrad.errors import InputError
 from natgrad.numpyro._blocks import (
     FAMILIES,
@@ -77,17 +78,11 @@ class AutoNatural(AutoContinuous):
         init_scale: float = 0.1,
     ):
         known = (*GAUSSIANS, "plates")
-        if isinstance(family, str) and family not in known:
-            raise InputError(
-                f"family is {family!r}; it should be one of {', '.join(known)} or a "
-                "function of the initial mean and standard deviations"
-            )
+        if isinstance(family, str):
+            other = " or a function of the initial mean and standard deviations"
+            require_choice("family", family, known, other)
         for site, name in (families or {}).items():
-            if name not in FAMILIES:
-                raise InputError(
-                    f"families has {name!r} for the site {site!r}; it should be one "
-                    f"of {', '.join(FAMILIES)}"
-                )
+            require_choice(f"the family of the site {site!r}", name, FAMILIES)
         if not init_scale > 0:
             raise InputError(f"init_scale is {init_scale}; it should be positive")
         self._family, self._init_scale = family, init_scale

@@ -11,13 +11,15 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from natgrad import gp
+from natgrad._annotations import Positive, require
 from natgrad._codec import from_json, to_json
 from natgrad._registry import KERNELS, MANY
+from natgrad._text import require_choice
 from natgrad._warnings import warn
 from natgrad.data._batch import Batch, Columns
 from natgrad.data._prepare import Stream
 from natgrad.data._schema import EncodedRows, Schema
-from natgrad.errors import InputError, InputWarning
+from natgrad.errors import InputWarning
 from natgrad.gp import _baseline as baseline, _few_rows as few_rows
 from natgrad.gp._files import FORMAT
 from natgrad.sklearn import (
@@ -30,7 +32,7 @@ from natgrad.sklearn import (
     _training as training,
 )
 from natgrad.sklearn._double import in_double
-from natgrad.sklearn._fields import Run
+from natgrad.sklearn._fields import Level, Limit, Run
 from natgrad.sklearn._kernels import is_convertible, lengthscales
 from natgrad.sklearn._outputs import require_outputs
 from natgrad.sklearn._targets import (
@@ -279,29 +281,19 @@ class BaseGP(BaseEstimator):
 
     def _check_parameters(self) -> None:
         columns.check(self.columns)
-        known = ("auto", *KERNELS)
-        if isinstance(self.kernel, str) and self.kernel not in known:
-            raise InputError(
-                f"kernel is {self.kernel!r}; it should be one of "
-                f"{', '.join(map(repr, known))}, or a kernel itself"
-            )
-        for name in ("n_inducing", "max_iter", "batch_size"):
+        if isinstance(self.kernel, str):
+            known = ("auto", *KERNELS)
+            require_choice("kernel", self.kernel, known, ", or a kernel itself")
+        hints: dict[str, Any] = dict.fromkeys(
+            ("n_inducing", "max_iter", "batch_size"), Limit
+        )
+        hints["verbose"] = Level
+        if self.minutes is not None:
+            hints["minutes"] = Positive
+        for name, hint in hints.items():
             value = getattr(self, name)
-            is_whole = isinstance(value, int | np.integer) and value > 0
-            is_auto = isinstance(value, str) and value == "auto"
-            if not is_whole and not is_auto:
-                raise InputError(
-                    f"{name} is {value!r}; it should be a whole number above 0 or "
-                    "'auto'"
-                )
-        is_level = isinstance(self.verbose, int | np.integer | np.bool_)
-        if not is_level or self.verbose < 0:
-            raise InputError(
-                f"verbose is {self.verbose!r}; it should be a whole number, 0 or "
-                "more, or a bool"
-            )
-        if self.minutes is not None and not self.minutes > 0:
-            raise InputError(f"minutes is {self.minutes!r}; it should be above 0")
+            plain = value.item() if isinstance(value, np.generic) else value
+            require(name, plain, hint)
 
     def _rules(self) -> dict[str, Any]:
         """How scikit-learn validates the table."""

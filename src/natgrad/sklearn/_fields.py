@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from natgrad._codec import Count, MaybeNaN, Rule, Span
+from natgrad._annotations import LIMIT, SEED, Count, MaybeNaN, Positive, Rule, Span
 from natgrad._config import PERIODS
 from natgrad._registry import COLUMNS
 from natgrad._text import shown
@@ -76,7 +76,6 @@ Text = Annotated[
     str,
     Rule(lambda text: len(text) <= MAX_TEXT, f"a text of at most {MAX_TEXT} letters"),
 ]
-Positive = Annotated[float, Rule(lambda n: n > 0, "a number above 0")]
 Centre = Annotated[
     float, Rule(lambda n: abs(n) <= LARGEST, f"a number of at most {LARGEST:g}")
 ]
@@ -87,12 +86,9 @@ Scale = Annotated[
         f"a number from {1 / LARGEST:g} to {LARGEST:g}",
     ),
 ]
-Limit = Annotated[
-    int | bool | str,  # True is a whole number to Python, and `fit` takes it
-    Rule(
-        lambda value: value == "auto" if isinstance(value, str) else value > 0,
-        "a whole number above 0 or 'auto'",
-    ),
+Limit = Annotated[int | bool | str, LIMIT]  # to Python, True is a whole number
+Level = Annotated[
+    int | bool, Rule(lambda n: n >= 0, "a whole number, 0 or more, or a bool")
 ]
 
 
@@ -118,11 +114,8 @@ class Params:
     date_periods: tuple[
         Annotated[str, Rule(lambda name: name in PERIODS, f"one of {[*PERIODS]}")], ...
     ]
-    random_state: (
-        Annotated[int, Rule(lambda n: 0 <= n < 2**32, "a whole number below 2**32")]
-        | None
-    ) = None
-    verbose: bool | Count | None = None
+    random_state: Annotated[int, SEED] | None = None
+    verbose: Level | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from scipy.special import ndtri
 from sklearn.utils.validation import _check_sample_weight
 
 from natgrad._registry import LIKELIHOODS, names
+from natgrad._text import require_choice
 from natgrad.errors import InputError
 from natgrad.gp import likelihoods, means
 from natgrad.sklearn._columns import censored
@@ -32,6 +33,8 @@ class Targets(NamedTuple):
 CONSTANT = 1e300
 """The scale of a constant input: in units of it all values are 0, new ones too. It is
 finite, as a file holds no infinity."""
+
+OTHERS = ", or one of natgrad.gp.likelihoods"
 
 LEAST_COPIED = 0.01
 """With a smaller share of copies, a table is left as it is."""
@@ -129,9 +132,7 @@ def regression(
     """
     if not isinstance(likelihood, likelihoods.AbstractLikelihood):
         likelihood = "gaussian" if likelihood == "auto" else likelihood
-        known = names("regression")
-        if likelihood not in known:
-            raise InputError(_unknown(likelihood, known))
+        require_choice("likelihood", likelihood, names("regression"), OTHERS)
         return units(censored(make(likelihood), columns), y, weight, columns)
     targets = units(censored(widened(likelihood), columns), y, weight, columns)
     scaled = targets.likelihood.in_units(float(targets.scale))
@@ -143,8 +144,7 @@ def classification(likelihood: Any, classes: int) -> Targets:
     if isinstance(likelihood, likelihoods.AbstractLikelihood):
         return Targets(widened(likelihood))
     known = ("auto", *names("classification"))
-    if likelihood not in known:
-        raise InputError(_unknown(likelihood, known))
+    require_choice("likelihood", likelihood, known, OTHERS)
     if likelihood == "auto":
         likelihood = "bernoulli" if classes == 2 else "softmax"
     if likelihood == "bernoulli" and classes != 2:
@@ -153,13 +153,6 @@ def classification(likelihood: Any, classes: int) -> Targets:
             "'softmax' or 'robust-max'"
         )
     return Targets(make(likelihood, classes))
-
-
-def _unknown(likelihood: Any, known: tuple[str, ...]) -> str:
-    return (
-        f"likelihood is {likelihood!r}; it should be one of "
-        f"{', '.join(map(repr, known))}, or one of natgrad.gp.likelihoods"
-    )
 
 
 def ordinal(labels: np.ndarray, weight: np.ndarray, classes: int) -> Targets:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from natgrad._annotations import Count, MaybeNaN, Span
 from natgrad._atomic import replacing
-from natgrad._codec import Count, MaybeNaN, Span
 from natgrad._text import printable
 from natgrad._warnings import warn
 from natgrad.errors import CheckpointWarning

@@ -26,7 +26,7 @@ from natgrad.train._constants import NONE, Constants, divided
 from natgrad.train._devices import place
 from natgrad.train._diagnosis import likely_cause
 from natgrad.train._history import History, Record
-from natgrad.train._listeners import Callbacks, Clock, Moment, Recording
+from natgrad.train._listeners import Callbacks, Clock, Moment, Recording, Saver
 from natgrad.train._mesh import devices_for
 from natgrad.train._options import Options, check, log_path
 from natgrad.train._profile import profile_rule
@@ -40,7 +40,6 @@ from natgrad.train._rules import (
     in_turn,
     last_step,
 )
-from natgrad.train._saver import Saver
 from natgrad.train._signals import CODES, INTERRUPTED, TERMINATED, requested
 
 

@@ -4,10 +4,10 @@ from natgrad.gp.kernels._base import (
     AbstractKernel,
     AbstractStationary,
     Constant,
+    FromFunction,
     OnInputs,
     Separate,
 )
-from natgrad.gp.kernels._function import FromFunction
 from natgrad.gp.kernels._products import Linear, Polynomial
 from natgrad.gp.kernels._stationary import (
     RBF,

@@ -1,7 +1,8 @@
-"""What a kernel is, and kernels made of kernels: Sum, Product, OnInputs, Separate."""
+"""What a kernel is, kernels made of kernels, and those of any function."""
 
 import abc
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,7 +13,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from natgrad.errors import InputError
 from natgrad.gp._distances import Gram, Others, Rows, squared_distance
-from natgrad.gp._parameters import Numbers, as_logs, check_columns, form
+from natgrad.gp._parameters import Numbers, as_floats, as_logs, check_columns, form
+from natgrad.linalg._triangular import symmetric
 
 
 class AbstractKernel(eqx.Module):
@@ -264,3 +266,38 @@ class Separate(AbstractKernel):
         if len(forms) > 1 or None in forms:
             return jnp.stack([of(kernel) for kernel in self.kernels])
         return jax.vmap(of)(jax.tree.map(lambda *x: jnp.stack(x), *self.kernels))
+
+
+class FromFunction(AbstractKernel):
+    """A kernel from a function k(a, b) of two rows that returns a number.
+
+    It can be a plain function, an `eqx.Module` or a kernel of another library, such as
+    `kernel.evaluate` of tinygp. If it is a tree, such as a module or a
+    `jax.tree_util.Partial`, its floating-point numbers are parameters. Training can
+    move them to any real number, so store the logarithm of what must stay positive.
+
+    >>> kernel = gp.kernels.FromFunction(lambda a, b: jnp.minimum(a, b).sum())
+    >>> rows = jnp.array([[1.0], [2.0]])
+    >>> print(kernel(rows, rows))
+    [[1. 1.]
+     [1. 2.]]
+    """
+
+    file_instead = "a natgrad.gp.kernels.AbstractKernel"
+    function: Any  # from two rows to a number
+
+    def __init__(self, function: Callable[[Array, Array], Any]):
+        # A plain function is no tree of arrays, and a Partial of it is.
+        is_leaf = jax.tree_util.treedef_is_leaf(jax.tree.structure(function))
+        tree = jax.tree_util.Partial(function) if is_leaf else function
+        is_number = eqx.is_inexact_array_like
+        made = lambda leaf: as_floats(leaf) if is_number(leaf) else leaf
+        self.function = jax.tree.map(made, tree)
+
+    def __call__(self, x: Rows, z: Others) -> Gram:
+        of_row = lambda a: jax.vmap(lambda b: self.function(a, b))(z)
+        gram = jax.vmap(of_row)(x)
+        return symmetric(gram) if x is z else gram
+
+    def diag(self, x: Rows) -> Float[Array, " N"]:
+        return jax.vmap(self.function)(x, x)

@@ -6,7 +6,6 @@ from natgrad.gp.likelihoods._base import (
     AbstractQuadrature,
     column,
 )
-from natgrad.gp.likelihoods._binomial import Binomial
 from natgrad.gp.likelihoods._censored import Censored
 from natgrad.gp.likelihoods._continuous import (
     Beta,
@@ -16,6 +15,7 @@ from natgrad.gp.likelihoods._continuous import (
 )
 from natgrad.gp.likelihoods._discrete import (
     Bernoulli,
+    Binomial,
     NegativeBinomial,
     Ordinal,
     Poisson,

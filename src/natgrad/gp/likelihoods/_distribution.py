@@ -9,8 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
-from natgrad._text import choices
-from natgrad.errors import InputError
+from natgrad._text import require_choice
 from natgrad.gp.likelihoods._base import AbstractNumerical, Latent, Scalar, Target
 from natgrad.gp.likelihoods._support import Support
 
@@ -53,11 +52,7 @@ class FromDistribution(AbstractNumerical):
         draws: int = 128,
         seed: int = 0,
     ):
-        known = [each.value for each in Support]
-        if support not in known:
-            raise InputError(
-                f"support is {support!r}; it should be {choices(support, known)}"
-            )
+        require_choice("support", support, [each.value for each in Support])
         # A plain function is no tree of arrays, and a Partial of it is.
         is_tree = isinstance(distribution, eqx.Module | jax.tree_util.Partial)
         partial = jax.tree_util.Partial
