@@ -31,10 +31,10 @@ from natgrad.data._batches import longer, padded
 from natgrad.families.gaussian import Statistics
 from natgrad.gp._carried import OldSites, at_model, nothing, seen, total
 from natgrad.gp._following import remembered
-from natgrad.gp._pivots import pivoted
 from natgrad.gp._profile import RowSites, row_sites, total_weight, with_added
 from natgrad.gp._projection import factorized, inverse_factor
 from natgrad.gp._sparse import SparseGP, marginals, projected_elbo
+from natgrad.gp.inducing import pivoted
 from natgrad.linalg._triangular import symmetric
 from natgrad.train._profile import NATURAL_TOLERANCE, minimize_distributions
 

@@ -58,8 +58,8 @@ def test_a_relative_path_begins_where_the_file_is(tmp_path):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ("[model]\nlikelyhood = 'gaussian'", "no .*'likelyhood'.*mean 'likelihood'"),
-        ("[modle]\nkernel = 'rbf'", "no section 'modle'.*mean 'model'"),
+        ("[model]\nlikelyhood = 'gaussian'", "is 'likelyhood'.*mean 'likelihood'"),
+        ("[modle]\nkernel = 'rbf'", "section is 'modle'.*mean 'model'"),
         ("[model]\nlikelihood = 'student'", "likelihood is 'student'.*'student-t'"),
         ("[training]\nsteps = 'many'", "steps is 'many'.*a whole number"),
         ("[training]\nsteps = true", "steps is True.*a whole number"),
@@ -76,7 +76,7 @@ def test_a_relative_path_begins_where_the_file_is(tmp_path):
         ("inputs = ['a', 'a']", "'a' is among the inputs more than once"),
         ("inputs = ['a', 'y']", "target 'y' is among the inputs"),
         ("nulls = 'zero'", "nulls is 'zero'"),
-        ("model = 3", "no .*'model'"),
+        ("model = 3", "key of .data. is 'model'"),
         ("seed 3", "not TOML"),
     ],
 )

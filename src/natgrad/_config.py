@@ -5,13 +5,12 @@ import json
 import os
 import tomllib
 import typing
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 from natgrad._annotations import LIMIT, SEED, Positive, Rule, require
 from natgrad._registry import COLUMNS, KERNELS, LIKELIHOODS
-from natgrad._text import choices, naming, require_choice
+from natgrad._text import naming, require_choice
 from natgrad.errors import InputError
 
 
@@ -116,11 +115,11 @@ def loads(text: str, **given: Any) -> Run:
         raise InputError(f"it is not TOML: {error}") from error
     values: dict[str, Any] = {}
     for section, fields in document.items():
-        _check_known("section", section, SECTIONS)
+        require_choice("a section", section, SECTIONS)
         if not isinstance(fields, dict):
             raise InputError(f"{section} is {fields!r}; it should be a section")
         for name, value in fields.items():
-            _check_known(f"[{section}] key", name, SECTIONS[section])
+            require_choice(f"a key of [{section}]", name, SECTIONS[section])
             values[name] = tuple(value) if isinstance(value, list) else value
     values |= given
     for name in ("data", "target"):
@@ -153,8 +152,3 @@ def _toml(value: object) -> str:
         # The escapes of JSON are those of TOML, but for one character.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return repr(value)
-
-
-def _check_known(what: str, name: str, known: Iterable[str]) -> None:
-    if name not in known:
-        raise InputError(f"there is no {what} {name!r}, but {choices(name, known)}")

@@ -17,13 +17,14 @@ def padded_size(rows: int) -> int:
     return max(LEAST, 2 ** math.ceil(math.log2(rows)))
 
 
-def repeat_last(tree: PyTree, size: int, start: int = 0) -> PyTree:
-    """`size` rows of columns, from `start` on; missing ones repeat the last.
+def fill_up(tree: PyTree, size: int, start: int = 0, row: int = -1) -> PyTree:
+    """`size` rows of columns, from `start` on; missing ones repeat a row of theirs.
 
     Not zeros, at which a likelihood may be infinite.
     """
-    last = len(jax.tree.leaves(tree)[0]) - 1
-    places = np.minimum(np.arange(start, start + size), last)
+    total = len(jax.tree.leaves(tree)[0])
+    places = np.arange(start, start + size)
+    places = np.where(places < total, places, row % total)
     return jax.tree.map(lambda column: column[places], tree)
 
 
@@ -36,4 +37,4 @@ def chunks(tree: PyTree, most: int) -> Iterator[tuple[PyTree, int]]:
     total = len(jax.tree.leaves(tree)[0])
     for start in range(0, total, most):
         size = min(most, total - start)
-        yield repeat_last(tree, min(most, padded_size(size)), start), size
+        yield fill_up(tree, min(most, padded_size(size)), start), size

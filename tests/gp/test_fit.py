@@ -12,7 +12,7 @@ from natgrad import gp
 from natgrad.data import Batch
 from natgrad.errors import InputError
 from natgrad.gp._fit import default_rule
-from natgrad.gp._spacing import spacing
+from natgrad.gp.inducing import spacing
 from natgrad.train._rules import for_data
 
 

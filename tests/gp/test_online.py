@@ -25,9 +25,9 @@ from natgrad.gp._carried import (
     strayed,
     total,
 )
-from natgrad.gp._pivots import pivoted
 from natgrad.gp._profile import row_sites
 from natgrad.gp._sparse import marginals
+from natgrad.gp.inducing import pivoted
 from natgrad.gp.kernels import RBF, Matern52
 from natgrad.gp.means import Constant
 from tests.variants import variants

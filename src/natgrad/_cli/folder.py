@@ -234,14 +234,13 @@ def explained(place: Path, out: Path, is_kept: bool) -> Iterator[None]:
 
 def finish(place: Path, out: Path) -> None:
     """Makes a run that has ended the one of its folder."""
-    if place == out:
-        drop(out / CHECKPOINT)
-        (out / SCAN).unlink(missing_ok=True)
-        return
-    # This one rename decides; all that follows can be done again.
-    place.rename(out / FINISHED)
-    sync_folder(out)
-    complete(out)
+    if place != out:
+        # This one rename decides; all that follows can be done again.
+        place.rename(out / FINISHED)
+        sync_folder(out)
+        complete(out)
+    drop(out / CHECKPOINT)
+    (out / SCAN).unlink(missing_ok=True)
 
 
 def complete(out: Path) -> None:

@@ -304,21 +304,19 @@ def _write(folder: Path, part: Part, task: Task, mark: bytes, bar: Rows) -> int:
 
 def _answers(part: Part, task: Task) -> Iterator[Any]:
     """What is written of a part, slice by slice."""
-    schema = task.model.schema
+    model = task.model
     for pieces in _slices(part, task):
         encoded = []
         for where, piece in pieces:
             with naming(where):
-                encoded.append(schema.encode(piece))
+                encoded.append(model.schema.encode(piece))
         x = np.concatenate([some.x for some in encoded])
         is_complete = np.concatenate([some.is_complete for some in encoded])
         whole = concatenated([piece for _, piece in pieces])
-        others = target_columns(whole, task.model.estimator.columns or {}, False)
+        others = target_columns(whole, model.estimator.columns or {}, False)
         rows = EncodedRows(x, others)[is_complete]
         columns = {name: whole[name] for name in task.keep}
-        yield as_arrow(
-            columns | predictions(task.model, rows, is_complete, task.levels)
-        )
+        yield as_arrow(columns | predictions(model, rows, is_complete, task.levels))
 
 
 def _slices(part: Part, task: Task) -> Iterator[list[tuple[str, Table]]]:

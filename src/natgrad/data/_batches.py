@@ -9,12 +9,11 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import numpy as np
 
-from natgrad._padding import padded_size, repeat_last
+from natgrad._padding import fill_up, padded_size
 from natgrad._text import listed
-from natgrad._warnings import warn
 from natgrad.data._batch import Batch
 from natgrad.data._table import is_frame, require_numbers
-from natgrad.errors import InputError, InputWarning
+from natgrad.errors import InputError, InputWarning, warn
 
 
 FINGERPRINTED = 2**16
@@ -187,8 +186,8 @@ def padded(batch: Batch) -> Batch:
 
 
 def pad_rows(batch: Batch, size: int) -> Batch:
-    """A batch of `size` rows: those that are missing repeat the last, of weight 0."""
-    filled = repeat_last(_weighted(batch), size)
+    """A batch of `size` rows: those that are missing repeat the first, of weight 0."""
+    filled = fill_up(_weighted(batch), size, row=0)
     is_row = np.arange(size) < len(batch.x)
     return filled._replace(weight=filled.weight * is_row.astype(filled.weight.dtype))
 

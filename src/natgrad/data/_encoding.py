@@ -11,9 +11,8 @@ import numpy as np
 from natgrad._annotations import Rule
 from natgrad._config import FILLED, PERIODS
 from natgrad._text import listed
-from natgrad._warnings import warn
 from natgrad.data._columns import Column, is_date
-from natgrad.errors import InputError, InputWarning
+from natgrad.errors import InputError, InputWarning, warn
 
 
 MAX_VALUES = 100

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from natgrad._text import listed
-from natgrad._warnings import warn
 from natgrad.data._batch import Batch, Columns
 from natgrad.data._batches import check_share
 from natgrad.data._columns import CATEGORIES
@@ -21,7 +20,7 @@ from natgrad.data._order import Plan, Pool
 from natgrad.data._reader import Reader, Rows
 from natgrad.data._schema import Schema
 from natgrad.data._table import as_table, kind_of
-from natgrad.errors import InputError, InputWarning
+from natgrad.errors import InputError, InputWarning, warn
 
 
 MOST_BYTES = 2**31
@@ -137,14 +136,10 @@ class Parquet:
         columns: Mapping[str, str] | None = None,
         dtype: Any = np.float64,
     ):
-        self.dataset = (
-            data if isinstance(data, ParquetDataset) else ParquetDataset(data)
-        )
-        for name, value in {
-            "batch_size": batch_size,
-            "shards": shards,
-            "pool": pool,
-        }.items():
+        is_known = isinstance(data, ParquetDataset)
+        self.dataset = data if is_known else ParquetDataset(data)
+        counts = {"batch_size": batch_size, "shards": shards, "pool": pool}
+        for name, value in counts.items():
             if not isinstance(value, int | np.integer) or value < 1:
                 raise InputError(f"{name} is {value!r}; it should be at least 1")
         self.schema = schema or _plain(self.dataset, target, inputs, columns or {})
@@ -322,9 +317,8 @@ class Parquet:
                 f"time take {size / 2**30:.1f} GB; cut the table smaller: {REMEDY}",
                 InputWarning,
             )
-        ratio = noise(
-            self.dataset, self.target, self.batch_size, self.shards * self.pool
-        )
+        groups = self.shards * self.pool
+        ratio = noise(self.dataset, self.target, self.batch_size, groups)
         if ratio > NOISIER:
             warn(
                 f"the table seems sorted: the mean target of a batch is {ratio:.1f} "

@@ -141,10 +141,8 @@ def scan_part(
     )
     if not inputs:
         raise InputError("there are no inputs; a model needs at least one column")
-    require(dataset.names, [*inputs, target])
-    scanner = _Scanner(
-        dataset, [*inputs, target], nulls, min(rows, dataset.total), seed
-    )
+    require(dataset.names, names := [*inputs, target])
+    scanner = _Scanner(dataset, names, nulls, min(rows, dataset.total), seed)
     blocks = np.array_split(*_chosen(dataset, seed))
     moments = np.zeros((len(blocks), len(scanner.names), 3))
     seen = np.zeros((len(blocks), len(scanner.names) + 2))
@@ -220,19 +218,18 @@ def merge(parts: Sequence[Part]) -> Summary:
     )
 
 
+@dataclasses.dataclass
 class _Scanner:
     """Reads row groups, and keeps their strings and a sample."""
 
-    def __init__(
-        self,
-        dataset: ParquetDataset,
-        names: list[str],
-        nulls: str,
-        size: int,
-        seed: int,
-    ):
-        self.dataset, self.names, self.nulls = dataset, names, nulls
-        self.size, self.seed = size, seed
+    dataset: ParquetDataset
+    names: list[str]
+    nulls: str
+    size: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        dataset, names = self.dataset, self.names
         self.begins = np.cumsum(dataset.rows) - dataset.rows
         *inputs, target = [kind_of(dataset.schema.field(name).type) for name in names]
         self.is_strings = [kind in CATEGORIES for kind in inputs]

@@ -10,11 +10,10 @@ from natgrad import _codec as codec
 from natgrad._annotations import Rule
 from natgrad._config import NULLS
 from natgrad._text import listed, require_choice
-from natgrad._warnings import warn
 from natgrad.data._columns import CATEGORIES, refuse_nulls, require
 from natgrad.data._encoding import KINDS, Category, Encoding, Number, describe
 from natgrad.data._table import as_table
-from natgrad.errors import IncompatibleFileError, InputError, InputWarning
+from natgrad.errors import IncompatibleFileError, InputError, InputWarning, warn
 
 
 class Encoded(NamedTuple):

@@ -167,9 +167,8 @@ def _check_free(out: Path, dataset: ParquetDataset, overwrite: bool) -> None:
         return
     if not out.is_dir():
         raise InputError(f"{out} is a file; it should be a folder")
-    others = [
-        path.name for path in out.iterdir() if not path.match("part-?????.parquet")
-    ]
+    parts = "part-?????.parquet"
+    others = [path.name for path in out.iterdir() if not path.match(parts)]
     if others:
         raise InputError(
             f"{out} has {others[0]!r}, which shuffle did not make; write to another "

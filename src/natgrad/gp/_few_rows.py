@@ -131,7 +131,7 @@ def _of_noise(likelihood: AbstractLikelihood, log_spread: Array) -> Array:
     """The squared distance of the noise from what is expected, on logarithms."""
     if likelihood.log_noise is None:
         return jnp.zeros_like(log_spread)
-    return (likelihood.log_noise - log_spread - math.log(NOISE)) ** 2
+    return (likelihood.log_noise - (log_spread + math.log(NOISE))) ** 2
 
 
 def _of_outputs(

@@ -4,14 +4,16 @@ import functools
 from collections.abc import Callable
 from typing import Any, Unpack
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax import lax
 from jaxtyping import Array
 
 from natgrad._guarded import guarded_ngd
-from natgrad._warnings import warn
+from natgrad._optim import annealed
 from natgrad.data._batch import Batch
 from natgrad.data._batches import (
     Arrays,
@@ -22,13 +24,13 @@ from natgrad.data._batches import (
     blocks,
 )
 from natgrad.data._parquet import Parquet
-from natgrad.errors import InputError, InputWarning
+from natgrad.errors import InputError, InputWarning, warn
 from natgrad.gp._baseline import worse
 from natgrad.gp._few_rows import FADED, few, is_noisy
 from natgrad.gp._profile import whole_rule
-from natgrad.gp._spacing import default_hyperparameters
 from natgrad.gp._sparse import SparseGP, elbo, work
 from natgrad.gp._steps import alternating
+from natgrad.gp.inducing import spacing
 from natgrad.gp.likelihoods._rows import (
     check as check_targets,
     check_columns,
@@ -36,7 +38,7 @@ from natgrad.gp.likelihoods._rows import (
 )
 from natgrad.train._loop import CONVERGED, Fitted, run
 from natgrad.train._options import Options
-from natgrad.train._rules import Rule, averaged
+from natgrad.train._rules import RATE, Rule, averaged
 
 
 BATCH = 256
@@ -48,6 +50,9 @@ products in one evaluation, which takes a second or two. Larger tables use batch
 
 SCORED = 1024
 """How many held-out rows are scored at a time."""
+
+FACTOR = 3.0
+"""What the rate of the inducing inputs is multiplied by."""
 
 
 def fit(
@@ -150,6 +155,31 @@ def default_rule(num_data: int | float | None, fraction: float | None) -> Rule:
     rule = alternating(guarded_ngd(fraction), default_hyperparameters(), num_data)
     rule = rule._replace(is_annealed=True, sized=None)
     return rule if fraction == 1 else averaged(rule)
+
+
+def scale_by_spacing(factor: float = FACTOR) -> optax.GradientTransformation:
+    """Scales the update of each inducing input by how far its nearest neighbour was.
+
+    Adam's steps are as long as its rate whatever the gradient, and whether that is a
+    short way for an inducing input depends on how the data lie.
+    """
+
+    def init(params: Any) -> Array:
+        return spacing(params.inducing)
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        moves = factor * state[:, None] * updates.inducing
+        return eqx.tree_at(lambda model: model.inducing, updates, moves), state
+
+    return optax.GradientTransformation(init, update)
+
+
+def default_hyperparameters() -> optax.GradientTransformationExtraArgs:
+    """What moves all but q by default.
+
+    The page docs/explanation/hyperparameters.md says why.
+    """
+    return annealed(optax.chain(optax.scale_by_adam(), scale_by_spacing()), RATE)
 
 
 def check_batches(model: SparseGP, batches: Batches) -> None:

@@ -14,18 +14,16 @@ import numpy as np
 from jaxtyping import Float
 
 from natgrad._runtime.threads import few_threads, largest
-from natgrad._warnings import warn
 from natgrad.data._batch import Batch
 from natgrad.data._batches import as_batch, pad_rows, padded, pieces, some_rows
-from natgrad.errors import FitError, InputError, InputWarning
+from natgrad.errors import FitError, InputError, InputWarning, warn
 from natgrad.gp._carried import OldSites, nothing, scaled, sites_of
 from natgrad.gp._fit import check
 from natgrad.gp._following import learned, moved, remembered, worth_of
-from natgrad.gp._pivots import pivoted
 from natgrad.gp._sizes import ENOUGH
 from natgrad.gp._sparse import SparseGP
 from natgrad.gp._update import PIECE
-from natgrad.gp.inducing import MOST
+from natgrad.gp.inducing import MOST, pivoted
 from natgrad.train._constants import divided
 
 

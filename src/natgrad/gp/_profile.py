@@ -16,9 +16,9 @@ from natgrad._runtime.programs import SHORT_RUN, filter_jit
 from natgrad.data._batch import Batch
 from natgrad.families.gaussian import Statistics
 from natgrad.gp import _few_rows as few_rows
-from natgrad.gp._spacing import spacing
 from natgrad.gp._sparse import Projection, SparseGP, marginals, projected_elbo, work
 from natgrad.gp._steps import hyperparameter_gradient
+from natgrad.gp.inducing import spacing
 from natgrad.gp.likelihoods._rows import expected_log_probs
 from natgrad.train._constants import NONE, Constants
 from natgrad.train._profile import (

@@ -11,8 +11,7 @@ from jaxtyping import Array
 from numpyro import handlers
 from numpyro.infer import Trace_ELBO
 
-from natgrad._warnings import warn
-from natgrad.errors import InputError
+from natgrad.errors import InputError, warn
 
 
 POOR = 0.7

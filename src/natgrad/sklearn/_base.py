@@ -15,11 +15,10 @@ from natgrad._annotations import Positive, require
 from natgrad._codec import from_json, to_json
 from natgrad._registry import KERNELS, MANY
 from natgrad._text import require_choice
-from natgrad._warnings import warn
 from natgrad.data._batch import Batch, Columns
 from natgrad.data._prepare import Stream
 from natgrad.data._schema import EncodedRows, Schema
-from natgrad.errors import InputWarning
+from natgrad.errors import InputWarning, warn
 from natgrad.gp import _baseline as baseline, _few_rows as few_rows
 from natgrad.gp._files import FORMAT
 from natgrad.sklearn import (

@@ -10,8 +10,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from natgrad._registry import MANY, guesses
-from natgrad._warnings import warn
-from natgrad.errors import InputError, InputWarning
+from natgrad.errors import InputError, InputWarning, warn
 from natgrad.sklearn import _outputs as outputs
 from natgrad.sklearn._base import BaseGP
 from natgrad.sklearn._columns import chosen

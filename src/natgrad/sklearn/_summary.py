@@ -105,12 +105,10 @@ def _lengthscales(estimator: Any) -> list[tuple[str, str]]:
         return []
     names, lengths = feature_names(estimator), estimator.lengthscales_
     varying = np.flatnonzero(~is_constant(estimator.x_scale_))
-    order = varying[
-        np.argsort(-inverse_lengthscales(estimator)[varying], kind="stable")
-    ]
-    shown = [
-        (f"  lengthscale of {names[i]}", _short(lengths[i])) for i in order[:SHOWN]
-    ]
+    speeds = inverse_lengthscales(estimator)[varying]
+    order = varying[np.argsort(-speeds, kind="stable")]
+    label = lambda i: f"  lengthscale of {names[i]}"
+    shown = [(label(i), _short(lengths[i])) for i in order[:SHOWN]]
     if len(order) > SHOWN:
         shown.append(("", f"and {len(order) - SHOWN} longer"))
     if len(order) < len(names):

@@ -22,12 +22,12 @@ import numpy as np
 
 from natgrad import _codec as codec, _container as container
 from natgrad._atomic import lock
-from natgrad._warnings import warn
 from natgrad.errors import (
     CheckpointError,
     CheckpointWarning,
     CorruptFileError,
     InputError,
+    warn,
 )
 
 
@@ -58,9 +58,7 @@ class Saved(NamedTuple):
     data: np.ndarray
 
 
-FORMAT = codec.Format(
-    "natgrad.train.Checkpoint", "a checkpoint of a run", "state", Saved
-)
+FORMAT = codec.Format("natgrad.train.Checkpoint", "a checkpoint", "state", Saved)
 
 
 class Checkpoint(NamedTuple):

@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, PyTree
 
-from natgrad._padding import repeat_last
+from natgrad._padding import fill_up
 from natgrad._runtime.programs import LONG_RUN, SHORT_RUN, jit
 from natgrad.data._batches import Batches
 from natgrad.train._constants import Constants
@@ -222,7 +222,7 @@ class Caller:
 
         known = lambda leaf: jax.dtypes.canonicalize_dtype(leaf.dtype)
         stacked = jax.tree.map(lambda leaf: np.asarray(leaf, known(leaf)), stacked)
-        return repeat_last(stacked, self.room), len(leaves[0])
+        return fill_up(stacked, self.room), len(leaves[0])
 
 
 def number(value: int | float) -> np.ndarray:

@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from natgrad._warnings import warn
-from natgrad.errors import InputWarning
+from natgrad.errors import InputWarning, warn
 from natgrad.families._base import is_distribution
 
 

@@ -10,8 +10,7 @@ from typing import Any
 from natgrad._annotations import Count, MaybeNaN, Span
 from natgrad._atomic import replacing
 from natgrad._text import printable
-from natgrad._warnings import warn
-from natgrad.errors import CheckpointWarning
+from natgrad.errors import CheckpointWarning, warn
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from natgrad._warnings import warn
-from natgrad.errors import CheckpointError, CheckpointWarning
+from natgrad.errors import CheckpointError, CheckpointWarning, warn
 from natgrad.train._checkpoint import FolderCheckpoints, as_json, describe
 from natgrad.train._compiled import State
 from natgrad.train._devices import Devices

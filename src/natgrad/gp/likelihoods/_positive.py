@@ -74,9 +74,8 @@ class Gamma(AbstractShaped):
         return special.gammainc(shape, part)
 
     def log_tails(self, f: Scalar, y: Target) -> tuple[Scalar, Scalar]:
-        return log_gamma_tails(
-            self.shape, self.log_shape + jnp.log(y.astype(f.dtype)) - f
-        )
+        log_y = jnp.log(y.astype(f.dtype))
+        return log_gamma_tails(self.shape, self.log_shape + log_y - f)
 
     def sample(self, key: PRNGKeyArray, f: Scalar) -> Scalar:
         shape = self.shape

@@ -117,7 +117,5 @@ def check_columns(likelihood: AbstractLikelihood, columns: Columns, rows: int) -
         require(np.isfinite(offset), offset, "offsets should be finite", "offsets")
     if "exposure" in columns:
         exposure = np.asarray(columns["exposure"])
-        is_good = np.isfinite(exposure) & (exposure > 0)
-        require(
-            is_good, exposure, "exposures should be finite and above 0", "exposures"
-        )
+        good = np.isfinite(exposure) & (exposure > 0)
+        require(good, exposure, "exposures should be finite and above 0", "exposures")
