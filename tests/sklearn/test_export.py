@@ -15,8 +15,9 @@ from natgrad._registry import names
 from natgrad.data._schema import infer_numbers
 from natgrad.errors import InputError
 from natgrad.gp import SparseGP, kernels, likelihoods
+from natgrad.gp.likelihoods import Support
 from natgrad.sklearn import GPClassifier, GPOrdinal, GPRegressor
-from natgrad.sklearn._targets import centre_and_deviation
+from natgrad.sklearn._targets import centre_and_deviation, make
 from tests.variants import variants
 
 
@@ -34,21 +35,16 @@ CURVE = np.sin(np.arange(ROWS))
 SHARE = (CURVE + 1.5) / 3
 GRADES = np.digitize(CURVE, [-0.5, 0.5])
 
+TARGETS = {
+    Support.REAL: 300 + 20 * CURVE,
+    Support.POSITIVE: 50 * SHARE,
+    Support.UNIT: SHARE,
+    Support.COUNT: np.rint(30 * SHARE),
+    Support.SUCCESSES: np.rint(SHARE),
+}
 ESTIMATORS = {
-    name: (GPRegressor(name), y)
-    for name, y in {
-        "gaussian": 300 + 20 * CURVE,
-        "student-t": 300 + 20 * CURVE,
-        "heteroskedastic": 300 + 20 * CURVE,
-        "gamma": 50 * SHARE,
-        "beta": SHARE,
-        "poisson": np.rint(30 * SHARE),
-        "negative-binomial": np.rint(30 * SHARE),
-        "zero-inflated-poisson": np.rint(30 * SHARE),
-        "zero-inflated-negative-binomial": np.rint(30 * SHARE),
-        "weibull": 50 * SHARE,
-        "binomial": np.rint(SHARE),
-    }.items()
+    name: (GPRegressor(name), TARGETS[make(name).support])
+    for name in names("regression")
 } | {
     "two classes": (GPClassifier(), np.where(CURVE > 0, 'yes"""', "no")),
     "two, logit": (GPClassifier(likelihoods.Bernoulli("logit")), CURVE > 0),
@@ -161,7 +157,3 @@ def test_without_flatbuffers_the_extra_is_named(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "flatbuffers", None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install .natgrad\[stablehlo\]"):
         estimator.to_stablehlo(tmp_path / "model")
-
-
-def test_all_likelihoods_of_a_regressor_are_exported_here():
-    assert {*names("regression")} <= ESTIMATORS.keys()
