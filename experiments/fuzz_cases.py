@@ -18,10 +18,10 @@ from natgrad import _container as container
 
 STORED = Path(__file__).parents[1] / "tests" / "references"
 SEEDS = {
-    "model": sorted((STORED / "model_v1").glob("*.natgrad")),
-    "regressor": [STORED / "estimator_v1" / "regressor.natgrad"],
-    "classifier": [STORED / "estimator_v1" / "classifier.natgrad"],
-    "ordinal": [STORED / "estimator_v1" / "ordinal.natgrad"],
+    "model": sorted((STORED / "models").glob("*.natgrad")),
+    "regressor": [STORED / "estimators" / "regressor.natgrad"],
+    "classifier": [STORED / "estimators" / "classifier.natgrad"],
+    "ordinal": [STORED / "estimators" / "ordinal.natgrad"],
 }
 
 ESCAPE = "\x1b[2J\x1b[31mtrust me\x1b[0m"

@@ -2,7 +2,7 @@
 
     python experiments/fuzz_files.py --files 100000
 
-Files of version 1 are changed at random: bits, bytes, pieces cut out, put in and
+Stored files are changed at random: bits, bytes, pieces cut out, put in and
 spliced from another file; and with a hash that is right, so that the reader goes
 further: JSON as text, JSON as a tree, the header of the arrays, the arrays. Each is
 loaded, and is refused with an error of natgrad's or gives a sound model. Anything else,
@@ -37,7 +37,7 @@ from natgrad.gp._files import load
 jax.config.update("jax_enable_x64", True)
 
 HERE = Path(__file__).parent
-SEEDS = sorted((HERE.parent / "tests/references/model_v1").glob("*.natgrad"))
+SEEDS = sorted((HERE.parent / "tests/references/models").glob("*.natgrad"))
 LIMIT = 1.0  # seconds
 
 VALUES: list[Any] = [None, True, False, 0, 1, -1, 2, 3, 2**31, 2**63 - 1, 10**19]

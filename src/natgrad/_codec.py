@@ -31,7 +31,7 @@ from natgrad._text import brief, shown
 from natgrad.errors import CorruptFileError, IncompatibleFileError, InputError
 
 
-VERSION = 1
+VERSION = 2
 """The version of every kind of file; others are refused."""
 
 MAX_PARTS = 1024

@@ -29,7 +29,7 @@ from tests import test_container
 from tests.gp.kernels import CASES
 from tests.gp.likelihoods import LIKELIHOODS, OURS as TESTED
 from tests.points import EXTENSIONS
-from tests.references.model_v1 import make
+from tests.references.models import make
 from tests.test_container import REFUSED, block, sealed
 from tests.variants import variants
 
@@ -114,7 +114,7 @@ def test_float32_is_kept_and_float64_needs_64_bits(tmp_path):
 
 
 @pytest.mark.parametrize("name", make.models())
-def test_files_of_version_1_are_read_and_predict_the_same(name, tmp_path):
+def test_stored_files_are_read_and_predict_the_same(name, tmp_path):
     path = STORED / f"{name}.natgrad"
     stored = np.load(STORED / "predictions.npz")
     one = load(path)
@@ -244,13 +244,13 @@ def test_a_hash_from_elsewhere_is_demanded():
         load(path, expect_sha256=digest[::-1])
 
 
-@pytest.mark.parametrize("version", [0, 2, True, 1.0, "1", None])
+@pytest.mark.parametrize("version", [0, 1, 3, True, 2.0, "2", None])
 def test_a_file_of_another_version_is_refused(version, tmp_path):
     path = tmp_path / "model"
     save(model(kernels.RBF(), likelihoods.Gaussian()), path)
     document, arrays = container.read(path)
     container.write(path, document | {"version": version}, arrays)
-    with pytest.raises(IncompatibleFileError, match="not a model of version 1"):
+    with pytest.raises(IncompatibleFileError, match="not a model of version 2"):
         load(path)
 
 
@@ -289,7 +289,8 @@ HOSTILE = {
     "a type that is code": ("model.inducing.dtype", "O"),
     "an array under a path": ("model.inducing.name", "../../etc/passwd"),
     "another schema": ("schema", "natgrad.other"),
-    "a newer version": ("version", 2),
+    "a newer version": ("version", 3),
+    "an older version": ("version", 1),
     "version zero": ("version", 0),
     "more than there is": ("hook", "os.system"),
     "metadata that is a list": ("metadata", []),

@@ -20,8 +20,8 @@ from natgrad.sklearn import (
     _fields as fields,
     _files as files,
 )
-from tests.references.estimator_v1 import make
-from tests.references.model_v1 import make as make_models
+from tests.references.estimators import make
+from tests.references.models import make as make_models
 
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -43,7 +43,7 @@ def forged(folder, kind, **fitted):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_files_of_version_1_are_read_and_predict_the_same(kind, tmp_path):
+def test_stored_files_are_read_and_predict_the_same(kind, tmp_path):
     one = natgrad.sklearn.load(path=STORED / f"{kind}.natgrad")
     answers = np.load(STORED / "predictions.npz")
     assert type(one) is KINDS[kind]

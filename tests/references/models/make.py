@@ -1,6 +1,6 @@
-"""Writes model files of format version 1, and what their models predict.
+"""Writes model files, and what their models predict.
 
-    python tests/references/model_v1/make.py
+    python tests/references/models/make.py
 
 A natgrad that reads this format must predict the same from them.
 """

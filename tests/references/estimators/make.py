@@ -1,6 +1,6 @@
-"""Writes estimator files of format version 1, and what their estimators predict.
+"""Writes estimator files, and what their estimators predict.
 
-    python tests/references/estimator_v1/make.py
+    python tests/references/estimators/make.py
 
 A natgrad that reads this format must predict the same from them.
 """
