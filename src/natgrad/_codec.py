@@ -206,12 +206,14 @@ def from_json(node: Any, kind: Any, where: str, classes: Classes) -> Any:
     return restored(node, kind, where, Source({}, classes, {}))
 
 
-def described(value: Any, where: str, source: Source) -> Any:
+def described(value: Any, where: str, source: Source, hint: Any = Any) -> Any:
     """A value as JSON, its arrays and its foreign classes put into `source`."""
     if isinstance(value, np.generic):
         value = value.item()
     if type(value) is float and not math.isfinite(value):
-        return None  # JSON has no NaN
+        if MaybeNaN in (hint, *typing.get_args(hint)):
+            return None  # JSON has no NaN
+        raise InputError(f"{where} is {value}; a file holds finite numbers")
     if value is None or type(value) in (bool, int, float, str):
         return value
     if type(value) is tuple:
@@ -248,7 +250,7 @@ def described(value: Any, where: str, source: Source) -> Any:
                 f"{at} is a function, and a function cannot go into a file: save "
                 f"dataclasses.replace({where}, {name}=None)"
             )
-        found[name] = described(part, at, source)
+        found[name] = described(part, at, source, hint)
     return found
 
 

@@ -130,7 +130,7 @@ def test_what_was_not_in_the_training_rows_is_warned_of(used, name, message):
         ("order", 1, "whose order is not known; replace them by numbers"),
         ("no proportion", 1, "between 0 and 1"),
         ("kernel", 1, "kernel is 'matern'; it should be one of auto, matern12"),
-        ("wrong key", 1, "wrong.toml: there is no [model] key 'likelyhood'"),
+        ("wrong key", 1, "wrong.toml: a key of [model] is 'likelyhood'"),
         ("again", 1, "model has a model already; --force replaces it"),
         ("resume", 1, "model has no checkpoint to continue from: its run has ended"),
         ("out is a file", 2, "'houses.csv' is a file"),

@@ -3,7 +3,7 @@
 import copy
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -297,6 +297,10 @@ def as_batch(data: Any) -> Any:
     x = as_array(given.x)
     x = x[:, None] if x.ndim == 1 else x
     weight = None if given.weight is None else _flat(given.weight).astype(x.dtype)
+    if not isinstance(given.columns, Mapping):
+        raise InputError(
+            f"columns is {_shown(given.columns)}; it should be a dictionary"
+        )
     columns = {name: _flat(column) for name, column in given.columns.items()}
     return Batch(x, _flat(given.y), weight, columns)
 

@@ -30,20 +30,26 @@ class Column:
     """A column of a table: its values as they came in `source`, and as numbers.
 
     `kind` is "number", "truth", "time", "date", "text", "category" (of values that are
-    no texts), "empty" or "other"; `type` is what its library calls it. `values` have
-    NaN for a null: dates are days since 1970, in UTC if they have a time zone; times
-    and durations are in days.
+    no texts), "empty" or "other"; `inner` is that of a category's values, and `type`
+    what its library calls it. `values` have NaN for a null: dates are days since 1970,
+    in UTC if they have a time zone; times and durations are in days.
     """
 
     def __init__(
-        self, name: str, kind: str, type: str, source: Any, values: np.ndarray
+        self,
+        name: str,
+        kind: str,
+        type: str,
+        source: Any,
+        values: np.ndarray,
+        inner: str = "",
     ):
         self.name, self.kind, self.type, self.source = name, kind, type, source
-        self._values = values
+        self._values, self.inner = values, inner or kind
 
     def __getitem__(self, rows: slice | np.ndarray) -> "Column":
         some = self.source[rows], self.values[rows]
-        return Column(self.name, self.kind, self.type, *some)
+        return Column(self.name, self.kind, self.type, *some, self.inner)
 
     @functools.cached_property
     def values(self) -> np.ndarray:
@@ -75,7 +81,7 @@ class Column:
 
     def numbers(self, allow_infinite: bool = False) -> np.ndarray:
         """The column in float64, with NaN for a null; durations in days."""
-        if self.kind in ("date", "text", "other"):
+        if self.inner in ("date", "text", "other"):
             raise InputError(self.refusal())
         values = np.asarray(self.values, float)
         if not allow_infinite and np.isinf(values).any():
@@ -88,7 +94,7 @@ class Column:
 
     def days(self) -> np.ndarray:
         """A column of dates, times or durations in days, with NaN for a null."""
-        if self.kind not in ("date", "time", "empty"):
+        if self.inner not in ("date", "time", "empty"):
             how = "dates: convert it with pandas.to_datetime or similar"
             raise InputError(self.refusal(how))
         return self.values
@@ -108,7 +114,7 @@ class Column:
         self, wanted: str = "numbers: make numbers of it, or leave it out"
     ) -> str:
         """What is wrong with the column, where something else is wanted."""
-        if self.kind in ("date", "time"):
+        if self.inner in ("date", "time"):
             return (
                 f"column {self.name!r} holds dates or times, such as {self._first()}; "
                 "it should be of numbers: convert it, such as to days since the first, "

@@ -79,7 +79,7 @@ class Number(AbstractEncoding):
         return _filled(values, self.mean)[:, None]
 
     def describe(self) -> str:
-        if not self.has_gaps:
+        if not self.has_gaps or self.mean is None:
             return "number"
         return f"number; gaps become the mean, {self.mean:.4g}, and an indicator"
 
@@ -142,7 +142,7 @@ class Date(AbstractEncoding):
     """
 
     name: str
-    first: float
+    first: Annotated[float, Rule(lambda days: abs(days) < 1e6, "days since 1970")]
     mean: float | None = None
     has_gaps: bool = False
     periods: Annotated[

@@ -63,7 +63,9 @@ class ArrowColumn(Column):
     """A column of Arrow, whose numbers are made when they are asked for."""
 
     def __init__(self, name: str, source: Any):
-        super().__init__(name, kind_of(source.type), str(source.type), source, NONE)
+        kind, inner = kind_of(source.type), getattr(source.type, "value_type", None)
+        inner = kind if inner is None or kind != "category" else kind_of(inner)
+        super().__init__(name, kind, str(source.type), source, NONE, inner)
 
     def __getitem__(self, rows: slice | np.ndarray) -> "ArrowColumn":
         is_slice = isinstance(rows, slice)
@@ -75,11 +77,13 @@ class ArrowColumn(Column):
         import pyarrow as arrow
 
         column, kind = self.source, self.source.type
+        if arrow.types.is_dictionary(kind):
+            column, kind = column.cast(kind.value_type), kind.value_type
         if arrow.types.is_time(kind):  # NumPy has durations only
             whole = arrow.int32() if kind.bit_width == 32 else arrow.int64()
             column = column.cast(whole).cast(arrow.int64())
             column = column.cast(arrow.duration(kind.unit))
-        if self.kind in ("date", "time"):
+        if self.inner in ("date", "time"):
             return array_column(column.to_numpy(), self.name, "").values
         if arrow.types.is_primitive(kind) and not column.null_count:
             plain = column.chunk(0) if column.num_chunks == 1 else column
@@ -115,11 +119,15 @@ class ArrowColumn(Column):
         return column.cast(arrow.string()).to_pylist()
 
 
-def as_table(table: Any, names: Sequence[str] | None = None) -> Table:
-    """Any table of named columns, whose names may be changed."""
+def as_table(
+    table: Any,
+    names: Sequence[str] | None = None,
+    columns: Sequence[Column] | None = None,
+) -> Table:
+    """Any table of named columns, whose names may be changed; maybe read already."""
     if isinstance(table, Table):
         return table
-    columns = list(columns_of(table))
+    columns = list(columns_of(table)) if columns is None else columns
     names = [column.name for column in columns] if names is None else list(names)
     require_distinct(names)
     return Table(dict(zip(names, columns, strict=True)), len(table))
@@ -162,8 +170,10 @@ def concatenated(tables: Sequence[Table]) -> Table:
 
 def columns_of(table: Any) -> Iterator[Column]:
     """Yields the columns of a frame; an array has none, unless it holds dates."""
-    library = _library(table)
-    if library == "arrow":
+    library, dtype = _library(table), getattr(table, "dtype", None)
+    if getattr(dtype, "kind", "") in ("m", "M"):  # an array, or a series
+        yield array_column(np.asarray(table).reshape(-1)[:1], "X", str(dtype))
+    elif library == "arrow":
         import pyarrow as arrow
 
         if isinstance(table, arrow.RecordBatch):
@@ -174,12 +184,14 @@ def columns_of(table: Any) -> Iterator[Column]:
         for series in table.get_columns():
             kind = str(series.dtype)
             is_text = kind.startswith(("String", "Categorical", "Enum"))
-            yield array_column(series.to_numpy(), series.name, kind, is_text)
+            # NumPy's floats have not all digits of a whole number.
+            is_exact = kind.startswith(("Int", "UInt")) and series.null_count()
+            is_exact = is_exact or kind.endswith("Int128")
+            array = np.array([*series], object) if is_exact else series.to_numpy()
+            yield array_column(array, series.name, kind, is_text)
     elif library == "pandas" and table.ndim == 2:
         for name, series in table.items():
             yield _pandas_column(series, str(name))
-    elif isinstance(table, np.ndarray) and table.dtype.kind in "mM":
-        yield array_column(table.reshape(-1)[:1], "X", str(table.dtype))
 
 
 def array_column(
@@ -187,9 +199,14 @@ def array_column(
 ) -> Column:
     """A column of NumPy; strings that are all numbers are numbers, unless `is_text`."""
     found = NUMPY_KINDS.get(array.dtype.kind, "number")
+    if array.ndim > 1:
+        return Column(name, "other", kind, array, array)
     if array.dtype.kind in "mM":
-        unit = np.timedelta64(1, np.datetime_data(array.dtype)[0])
-        days = array.view(np.int64) / (np.timedelta64(1, "D") / unit)
+        unit, count = np.datetime_data(array.dtype)
+        if unit in ("Y", "M", "generic"):
+            array, unit, count = array.astype(f"{array.dtype.kind}8[D]"), "D", 1
+        per_day = np.timedelta64(1, "D") / np.timedelta64(1, unit)
+        days = array.view(np.int64) * count / per_day
         days[np.isnat(array)] = np.nan
         return Column(name, found, kind, array, days)
     if array.dtype.kind in "biufc":
@@ -216,24 +233,32 @@ def _understood(objects: list[Any], is_text: bool) -> tuple[str, Any]:
     if is_all(str) and (is_text or not all(map(is_number, objects))):
         return "text", np.nan
     if is_all(datetime.date, np.datetime64):
-        is_moment = lambda each: isinstance(each, datetime.datetime)
-        dates = [in_utc(each) if is_moment(each) else each for each in objects]
+        is_zoned = any(getattr(each, "tzinfo", None) for each in objects)
+        dates = [*map(in_utc, objects)] if is_zoned else objects
         return "date", array_column(np.array(dates, "M8[us]"), "", "").values
     if is_all(datetime.time):
         return "time", [*map(day_part, objects)]
+    if any(isinstance(each, bytes | list | dict | np.ndarray) for each in objects):
+        return "other", np.nan
     return "number", np.array(objects, float)
 
 
 def _pandas_column(series: Any, name: str) -> Column:
     kind, dtype = str(series.dtype), series.dtype
     if kind == "category":
-        codes = series.cat.codes.to_numpy()
-        every = array_column(series.cat.categories.to_numpy(), name, kind, True)
+        codes, categories = series.cat.codes.to_numpy(), series.cat.categories
+        if str(categories.dtype).startswith(("interval", "period")):
+            categories = categories.astype(str)
+        every = array_column(categories.to_numpy(), name, kind, True)
         texts = [*map(as_text, every.to_pylist()), None]
         source = np.array(texts, object)[codes]
         values = np.array([*every.values, np.nan])[codes]
-        found = "category" if every.kind in NUMBERS else "text"
-        return Column(name, found, kind, source, values)
+        found = "text" if every.kind == "text" else "category"
+        return Column(name, found, kind, source, values, every.kind)
+    if kind.endswith("[pyarrow]"):
+        import pyarrow as arrow
+
+        return ArrowColumn(name, arrow.chunked_array(series.array.__arrow_array__()))
     if kind.startswith("period"):
         series = series.dt.to_timestamp()
         dtype = series.dtype
@@ -250,17 +275,6 @@ def _pandas_column(series: Any, name: str) -> Column:
 def is_frame(table: object) -> bool:
     """Whether something is a frame of pandas, polars or Arrow."""
     return bool(_library(table)) or hasattr(table, "__arrow_c_stream__")
-
-
-def is_numeric(table: object) -> bool:
-    """Whether all columns of a frame are numbers.
-
-    Raises:
-        InputError: If it is an array of dates.
-    """
-    if not is_frame(table):
-        require_numbers(table)
-    return all(column.kind in NUMBERS for column in columns_of(table))
 
 
 def require_numbers(table: object) -> None:
@@ -299,14 +313,15 @@ def select(table: Any, places: list[int] | np.ndarray, axis: int) -> Any:
 
 def _library(table: object) -> str:
     marks = {"arrow": "column_names", "pandas": "iloc", "polars": "get_columns"}
-    return next((name for name, mark in marks.items() if hasattr(table, mark)), "")
+    kind = type(table)  # a frame of pandas has columns as attributes
+    return next((name for name, mark in marks.items() if hasattr(kind, mark)), "")
 
 
 def kind_of(kind: Any) -> str:
     """What a column of a type of Arrow holds."""
     name = str(kind)
     if name.startswith("dictionary"):
-        return "category" if kind_of(kind.value_type) in NUMBERS else "text"
+        return "text" if kind_of(kind.value_type) == "text" else "category"
     return next(
         (found for found, names in KINDS.items() if name.startswith(names)), "other"
     )

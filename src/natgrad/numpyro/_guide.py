@@ -82,7 +82,7 @@ class AutoNatural(AutoContinuous):
             other = " or a function of the initial mean and standard deviations"
             require_choice("family", family, known, other)
         for site, name in (families or {}).items():
-            require_choice(f"the family of the site {site!r}", name, FAMILIES)
+            require_choice(f"families[{site!r}]", name, FAMILIES)
         if not init_scale > 0:
             raise InputError(f"init_scale is {init_scale}; it should be positive")
         self._family, self._init_scale = family, init_scale

@@ -12,7 +12,7 @@ from natgrad._registry import BOUNDS, COLUMNS
 from natgrad._text import choices
 from natgrad.data._batches import as_array
 from natgrad.data._schema import EncodedRows
-from natgrad.data._table import column_names, select
+from natgrad.data._table import column_names, columns_of, is_frame, select
 from natgrad.errors import InputError
 from natgrad.gp import likelihoods
 
@@ -83,6 +83,8 @@ def _place(names: list[Any], column: Any) -> int | None:
 
 def _numbers(column: Any, name: str) -> np.ndarray:
     try:
+        for each in columns_of(column) if is_frame(column) else ():
+            return each.numbers(allow_infinite=True)
         return np.asarray(as_array(column), float).reshape(-1)
     except (TypeError, ValueError) as error:
         raise InputError(f"the column of {name!r} is not of numbers: {error}") from None

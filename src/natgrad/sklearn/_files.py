@@ -53,12 +53,10 @@ def save(estimator: Any, path: Any, metadata: dict[str, Any] | None) -> None:
             f"natgrad.sklearn.load cannot load a {kind}; save its model_ with "
             "natgrad.gp.save"
         )
-    params = estimator.get_params()
-    fitted = {name: getattr(estimator, name, None) for name in fields(Fitted)}
-    state = {
-        "params": {k: _plain_param(k, params.get(k)) for k in fields(Params)},
-        "fitted": {name: _plain(name, value) for name, value in fitted.items()},
-    }
+    given = estimator.get_params()
+    params = {k: _plain_param(k, given.get(k)) for k in fields(Params)}
+    fitted = {k: _plain(k, getattr(estimator, k, None)) for k in fields(Fitted)}
+    state = State(params=Params(**params), fitted=Fitted(**fitted))
     contents = to_json(state, KINDS)
     contents |= {"estimator": kind, "user": metadata or {}}
     # What was saved can be loaded.

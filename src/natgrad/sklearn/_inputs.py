@@ -7,9 +7,9 @@ from sklearn.utils.validation import check_array, check_X_y, validate_data
 
 from natgrad._config import PERIODS
 from natgrad._text import printable_errors
-from natgrad.data._columns import is_null
+from natgrad.data._columns import NUMBERS, Column, is_null
 from natgrad.data._schema import EncodedRows, Schema, infer, infer_numbers
-from natgrad.data._table import as_table, is_frame, is_numeric
+from natgrad.data._table import as_table, columns_of, is_frame, require_numbers
 from natgrad.errors import InputError
 
 
@@ -34,15 +34,25 @@ def learn(
         estimator.feature_names_in_, estimator.n_features_in_ = names, len(names)
         estimator.schema_ = schema
         return check_X_y(X.x, y, estimator=estimator, **rules)
-    if is_numeric(X):
+    columns = _columns(X)
+    if columns is None:
         found: Any = validate_data(estimator, X, y, **rules)
         x, y = found
         estimator.schema_ = infer_numbers(x, names_of(estimator))
         return estimator.schema_.encode_matrix(x), y
     validate_data(estimator, X, y, skip_check_array=True)
-    table = as_table(X, names_of(estimator))
+    table = as_table(X, names_of(estimator), columns)
     estimator.schema_ = schema = infer(table, table.column_names, NULLS, periods)
     return check_X_y(schema.encode(table).x, y, estimator=estimator, **rules)
+
+
+def _columns(X: Any) -> list[Column] | None:
+    """The columns of a frame, or None if all are numbers, as those of an array are."""
+    if not is_frame(X):
+        require_numbers(X)
+        return None
+    columns = list(columns_of(X))
+    return None if all(each.kind in NUMBERS for each in columns) else columns
 
 
 def encode(estimator: Any, X: Any, y: Any = None) -> Any:
@@ -55,7 +65,8 @@ def encode(estimator: Any, X: Any, y: Any = None) -> Any:
     targets = () if y is None else (y,)
     rules = {"dtype": np.float64} if y is None else estimator._rules()
     with printable_errors():  # they list names of columns
-        if schema.is_numeric and is_numeric(X):
+        columns = _columns(X)
+        if schema.is_numeric and columns is None:
             options = rules | WITH_GAPS | {"reset": False}
             found: Any = validate_data(estimator, X, *targets, **options)
             x = schema.encode_matrix(found if y is None else found[0])
@@ -67,7 +78,7 @@ def encode(estimator: Any, X: Any, y: Any = None) -> Any:
                 "same columns"
             )
         validate_data(estimator, X, skip_check_array=True, reset=False)
-        x, is_complete, _ = schema.encode(as_table(X, schema.names))
+        x, is_complete, _ = schema.encode(as_table(X, schema.names, columns))
         if not is_complete.all():
             raise InputError(
                 f"X has nulls in {np.sum(~is_complete):,} of {len(x):,} rows, the "

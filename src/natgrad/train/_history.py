@@ -31,11 +31,11 @@ class Record:
     step: Count
     seconds: Span
     objective: MaybeNaN
-    score: float | None = None
-    step_size: float | None = None
+    score: MaybeNaN | None = None
+    step_size: MaybeNaN | None = None
     halvings: Count | None = None
     refused: Count = 0
-    steps_per_second: float | None = None
+    steps_per_second: MaybeNaN | None = None
 
     def numbers(self) -> dict[str, int | float]:
         """The fields that are known, by name."""
