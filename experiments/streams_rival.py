@@ -26,8 +26,7 @@ from jax import lax
 from jaxtyping import Array
 
 from natgrad import gp
-from natgrad.data._batch import Batch
-from natgrad.data._batches import longer, padded
+from natgrad.data._batches import Batch, longer, padded
 from natgrad.families.gaussian import Statistics
 from natgrad.gp._carried import OldSites, at_model, nothing, seen, total
 from natgrad.gp._following import remembered

@@ -15,7 +15,7 @@ from jax.scipy.linalg import solve_triangular
 
 import natgrad
 from natgrad import gp
-from natgrad.data._batch import Batch
+from natgrad.data._batches import Batch
 from natgrad.gp import likelihoods
 from natgrad.linalg import _triangular as triangular
 from tests.points import POINTS

@@ -106,7 +106,13 @@ def test_a_record_has_all_its_fields(tmp_path):
 
 def test_what_could_not_be_read_is_not_written(tmp_path):
     wrong = dataclasses.replace(drawing(), title=print)
-    for value in (wrong, dataclasses.replace(drawing(), shapes=(Square(-1.0),)), 1):
+    endless = dataclasses.replace(drawing(), shapes=(Disc(math.inf),))
+    for value in (
+        wrong,
+        endless,
+        dataclasses.replace(drawing(), shapes=(Square(-1.0),)),
+        1,
+    ):
         with pytest.raises(InputError):
             FORMAT.write(tmp_path / "file", value)
     assert not list(tmp_path.iterdir())

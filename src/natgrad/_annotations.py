@@ -68,13 +68,8 @@ def fits(value: Any, hint: Any) -> bool:
         return True
 
 
-_WORDS = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "a text",
-    type(None): "null",
-}
+_WORDS = {bool: "true or false", int: "a whole number", float: "a number"}
+_WORDS |= {str: "a text", type(None): "null"}
 
 
 def words(hint: Any) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from natgrad._text import counted
 from natgrad.data._table import is_frame, select
 from natgrad.metrics import COVERAGES, as_targets, evaluate, unwrapped
-from natgrad.plot._applicable import applicable
+from natgrad.plot import applicable
 from natgrad.plot._canvas import STYLE, some
 from natgrad.sklearn import _summary as summary
 

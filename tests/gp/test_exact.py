@@ -12,8 +12,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from natgrad import gp, mirror_descent
-from natgrad.data._batch import Batch
-from natgrad.data._batches import padded as padded_to_size
+from natgrad.data._batches import Batch, padded as padded_to_size
 from natgrad.gp import exact, kernels, likelihoods, means
 from natgrad.train._loop import CONVERGED
 from tests.variants import variants

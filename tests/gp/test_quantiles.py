@@ -13,6 +13,24 @@ from tests.gp.likelihoods import LIKELIHOODS
 from tests.variants import variants
 
 
+class More(likelihoods.Poisson):
+    """A count whose distribution is not that of the class it begins with."""
+
+    def log_prob(self, f, y):
+        return super().log_prob(f + 1, y)
+
+    def cdf(self, f, y):
+        return super().cdf(f + 1, y)
+
+
+def test_a_class_with_a_distribution_function_of_its_own_has_its_quantiles():
+    mean, var, levels = np.zeros(3), np.full(3, 0.2), np.array([0.1, 0.5, 0.99])
+    ours = rows_of(More(), mean, var)
+    theirs = rows_of(likelihoods.Poisson(), mean + 1, var)
+    np.testing.assert_array_equal(quantiles(ours, levels), quantiles(theirs, levels))
+    np.testing.assert_allclose(cdf(ours, 2 + mean), cdf(theirs, 2 + mean), rtol=1e-9)
+
+
 KNOWN = {
     "StudentT": likelihoods.StudentT(0.3),
     "StudentT(1)": likelihoods.StudentT(2.0, dof=1.0),

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from natgrad import gp, mirror_descent
-from natgrad.data._batch import Batch
+from natgrad.data._batches import Batch
 from natgrad.gp import (
     _conjugate as conjugate,
     _sampled as sampled,

@@ -106,6 +106,55 @@ def test_frames_of_all_libraries_are_one_table(model, library):
     np.testing.assert_array_equal(model.predict(frame), other.predict(FRAME))
 
 
+def test_categories_of_any_values_are_columns_and_dates_among_them_are_dates():
+    sizes = np.arange(24.0) % 7
+    frame = pd.DataFrame({"size": sizes, "part": pd.cut(sizes, 2), "day": DAYS[:24]})
+    model = GPRegressor(**SHORT).fit(frame, Y[:24])
+    parts = ["part=(-0.006, 3.0]", "part=(3.0, 6.0]"]
+    assert model.schema_.features == ["size", *parts, "day days"]
+    expected = model.predict(frame)
+    coded = frame.assign(day=pd.Categorical(frame["day"]))
+    np.testing.assert_array_equal(model.predict(coded), expected)
+    events = frame[["size"]].assign(event=pd.Categorical(sizes < 6, [True, False]))
+    survival = GPRegressor("weibull", columns={"event": "event"}, **SHORT)
+    assert survival.fit(events, np.exp(Y[:24])).n_features_in_ == 1
+
+
+def test_columns_of_arrow_in_a_frame_are_those_of_arrow(model):
+    table = arrow.Table.from_pandas(FRAME, preserve_index=False)
+    frame = table.to_pandas(types_mapper=pd.ArrowDtype)
+    assert all(str(kind).endswith("[pyarrow]") for kind in frame.dtypes)
+    np.testing.assert_array_equal(model.predict(frame), model.predict(FRAME))
+
+
+def test_a_column_may_be_called_as_a_method_is():
+    frame = pd.DataFrame({"column_names": np.arange(24.0), "town": ["Ely", "Rye"] * 12})
+    features = GPRegressor(**SHORT).fit(frame, Y[:24]).schema_.features
+    assert features == ["column_names", "town=Ely", "town=Rye"]
+
+
+def test_whole_numbers_with_gaps_keep_their_digits_as_categories():
+    frame = polars.DataFrame({"id": ["9007199254740993", "8"] * 12, "size": Y[:24]})
+    model = GPRegressor(**SHORT).fit(frame, Y[:24])
+    rows = polars.DataFrame({"id": [2**53 + 1, None], "size": [0.0, 0.0]})
+    with pytest.warns(InputWarning, match="column 'id' has nulls"):
+        found = model._rows(rows).x[:, :2]
+    np.testing.assert_array_equal(found, [[0, 1], [0, 0]])
+
+
+@pytest.mark.parametrize(
+    "column",
+    [np.zeros((24, 2)), [b"1", b"2"] * 12, [[1, 2], [3]] * 12],
+    ids=["arrays", "bytes", "lists"],
+)
+def test_columns_that_are_no_column_are_refused_by_name(column):
+    frame = polars.DataFrame(
+        {"town": ["Ely", "Rye"] * 12, "odd": polars.Series(column)}
+    )
+    with pytest.raises(InputError, match="column 'odd' is of type"):
+        GPRegressor(**SHORT).fit(frame, Y[:24])
+
+
 WITHOUT_ARROW = """
 import sys
 

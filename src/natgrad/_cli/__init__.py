@@ -158,7 +158,6 @@ def train(
         )
 
     require(data)
-
     from natgrad._config import Run, read
 
     run = Run(**given) if config is None else read(config, **given)
@@ -179,7 +178,6 @@ def resume(folder: Path, progress: bool, is_json: bool) -> int:
     without interruption, unless you set a limit with --minutes.
     """
     require()
-
     from natgrad._cli.training import resume
 
     return resume(folder, is_json, progress)
@@ -226,7 +224,6 @@ def predict(
         ) from None
 
     require(data, out)
-
     from natgrad._cli.predicting import predict
 
     predict(model, data, out, levels, keep, is_json)
@@ -255,7 +252,6 @@ def update(
     killed, run the same command again: the result is bit-identical.
     """
     require(data)
-
     from natgrad._cli.updating import update
 
     update(model, data, out, rows, force, is_json)
@@ -271,7 +267,6 @@ def evaluate(model: str, data: str, is_json: bool) -> None:
     Give rows that the model was not trained on.
     """
     require(data)
-
     from natgrad._cli.evaluating import evaluate
 
     evaluate(model, data, is_json)
@@ -284,7 +279,6 @@ def evaluate(model: str, data: str, is_json: bool) -> None:
 def plot(model: str, data: str, out: str) -> None:
     """Plot the training run and the predictions for a table."""
     require(data, extras=("sklearn", "plot"))
-
     from natgrad._cli.evaluating import plot
 
     plot(model, data, out)
@@ -297,7 +291,6 @@ def plot(model: str, data: str, out: str) -> None:
 def report(model: str, data: str, out: str) -> None:
     """Write an HTML report: metrics, plots and settings."""
     require(data, extras=("sklearn", "plot"))
-
     from natgrad._cli.evaluating import report
 
     report(model, data, out)
@@ -309,7 +302,6 @@ def report(model: str, data: str, out: str) -> None:
 def info(model: str, is_json: bool) -> None:
     """Print a summary of a model."""
     require()
-
     from natgrad._cli.evaluating import info
 
     info(model, is_json)
@@ -359,7 +351,6 @@ def shuffle(
     sample of all rows.
     """
     require(extras=("parquet",))
-
     from natgrad._cli.data import shuffle
 
     shuffle(data, out, rows_per_group, seed, force, is_json)

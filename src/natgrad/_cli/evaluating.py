@@ -112,7 +112,7 @@ def plot(model: str, data: str, out: str) -> None:
         )
     import matplotlib
 
-    from natgrad.plot._applicable import applicable
+    from natgrad.plot import applicable
     from natgrad.plot._canvas import STYLE
 
     matplotlib.use("agg")

@@ -41,9 +41,7 @@ def update(
     pieces, total, fingerprint = _opened(opened, path, rows)
     note = {"model": digest(opened.path), "data": fingerprint, "rows_per_piece": rows}
     if (out / MODEL).exists() and opened.path.samefile(out / MODEL):
-        raise InputError(
-            f"--out is {out}, the model itself; it should be another folder"
-        )
+        raise InputError(f"--out is {out}, the model itself; give another folder")
     with folder.in_use(out):
         state = out / STATE
         done, skipped = _restored(opened, state, note, is_forced)

@@ -1,17 +1,17 @@
-"""Where batches come from: the batches of a step are a function of (seed, step)."""
+"""Rows as arrays, and where batches come from: a function of (seed, step)."""
 
 import copy
 import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
+from jaxtyping import Array, Float, Num
 
 from natgrad._padding import fill_up, padded_size
 from natgrad._text import listed
-from natgrad.data._batch import Batch
 from natgrad.data._table import is_frame, require_numbers
 from natgrad.errors import InputError, InputWarning, warn
 
@@ -22,6 +22,31 @@ FINGERPRINTED = 2**16
 
 FILLED = 64
 """Batches of many rows are padded to a multiple of this."""
+
+
+Columns = dict[str, Any]
+
+
+class _Fields(NamedTuple):
+    x: Num[Array | np.ndarray, "B D"]
+    y: Array | np.ndarray
+    weight: Float[Array | np.ndarray, " B"] | None
+    columns: dict[str, Array | np.ndarray]
+
+
+class Batch(_Fields):
+    """Inputs, targets and weights of rows; without weights each row counts once.
+
+    `columns` come with the targets, such as {"exposure": years}: see
+    `natgrad.gp.likelihoods`.
+
+    >>> batch = natgrad.data.Batch(x, y)
+    >>> batch.x.shape, batch.weight is None
+    ((50, 1), True)
+    """
+
+    def __new__(cls, x: Any, y: Any, weight: Any = None, columns: Any = None):
+        return super().__new__(cls, x, y, weight, {} if columns is None else columns)
 
 
 @runtime_checkable

@@ -1,11 +1,13 @@
 """A column of a table, as numbers or as texts."""
 
+import dataclasses
 import functools
 import re
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from natgrad._text import counted, listed, nearest
 from natgrad.errors import InputError
@@ -26,6 +28,7 @@ CATEGORIES = ("text", "category")
 WORDS = {0: "false", 1: "true"}
 
 
+@dataclasses.dataclass(eq=False)
 class Column:
     """A column of a table: its values as they came in `source`, and as numbers.
 
@@ -35,17 +38,15 @@ class Column:
     in UTC if they have a time zone; times and durations are in days.
     """
 
-    def __init__(
-        self,
-        name: str,
-        kind: str,
-        type: str,
-        source: Any,
-        values: np.ndarray,
-        inner: str = "",
-    ):
-        self.name, self.kind, self.type, self.source = name, kind, type, source
-        self._values, self.inner = values, inner or kind
+    name: str
+    kind: str
+    type: str
+    source: Any
+    known: np.ndarray
+    inner: str = ""
+
+    def __post_init__(self) -> None:
+        self.inner = self.inner or self.kind
 
     def __getitem__(self, rows: slice | np.ndarray) -> "Column":
         some = self.source[rows], self.values[rows]
@@ -53,7 +54,7 @@ class Column:
 
     @functools.cached_property
     def values(self) -> np.ndarray:
-        return self._values
+        return self.known
 
     def to_pylist(self) -> list[Any]:
         source = self.source
@@ -99,7 +100,7 @@ class Column:
             raise InputError(self.refusal(how))
         return self.values
 
-    def target(self, text: type = object) -> tuple[np.ndarray, np.ndarray]:
+    def target(self, text: DTypeLike = object) -> tuple[np.ndarray, np.ndarray]:
         """A target as strings or as numbers, and which of its rows have one.
 
         Truth values are the strings true and false.
@@ -147,7 +148,8 @@ def is_null(value: Any) -> bool:
     """Whether an object stands for no value, as None, NaN and the NA of pandas do."""
     if value is None or type(value).__name__ == "NAType":
         return True
-    return bool(value != value)
+    differs = value != value
+    return np.ndim(differs) == 0 and bool(differs)
 
 
 def refuse_nulls(is_null: np.ndarray, name: str, is_target: bool = False) -> None:

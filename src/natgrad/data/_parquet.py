@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from natgrad._text import listed
-from natgrad.data._batch import Batch, Columns
-from natgrad.data._batches import check_share
+from natgrad.data._batches import Batch, Columns, check_share
 from natgrad.data._columns import CATEGORIES
 from natgrad.data._dataset import ParquetDataset
 from natgrad.data._encoding import Number

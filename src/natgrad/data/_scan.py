@@ -136,9 +136,8 @@ def scan_part(
     require_choice("nulls", nulls, NULLS)
     for period in date_periods:
         require_choice("date_periods", period, PERIODS)
-    inputs = (
-        [name for name in dataset.names if name != target] if inputs is None else inputs
-    )
+    if inputs is None:
+        inputs = [name for name in dataset.names if name != target]
     if not inputs:
         raise InputError("there are no inputs; a model needs at least one column")
     require(dataset.names, names := [*inputs, target])

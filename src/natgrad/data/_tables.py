@@ -11,14 +11,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from natgrad._atomic import replacing as replacing
+from natgrad._atomic import replacing
 from natgrad._text import listed, naming
-from natgrad.data._columns import (
-    Column,
-    is_number,
-    require as require,
-    require_distinct,
-)
+from natgrad.data._columns import Column, is_number, require, require_distinct
 from natgrad.data._table import Table, as_arrow, as_table
 from natgrad.data._texts import understood
 from natgrad.errors import InputError

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from natgrad.data._batch import Batch
+from natgrad.data._batches import Batch
 
 
 __all__ = ["has_heavy_tails", "student_t_score", "tails", "worse"]

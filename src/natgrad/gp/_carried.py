@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from natgrad.data._batch import Batch
+from natgrad.data._batches import Batch
 from natgrad.families.gaussian import AbstractGaussian, Statistics
 from natgrad.gp._dual import Sites, to_sites
 from natgrad.gp._profile import RowSites, added, over_q, row_sites

@@ -11,8 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from natgrad.data._batch import Batch
-from natgrad.data._batches import blocks
+from natgrad.data._batches import Batch, blocks
 from natgrad.families.gaussian import Moments
 from natgrad.gp._parameters import Numbers
 from natgrad.gp._projection import inverse_factor

@@ -12,7 +12,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from natgrad.data._batch import Batch
+from natgrad.data._batches import Batch
 from natgrad.families.gaussian import Statistics
 from natgrad.gp._projection import factorized, inverse_factor, jittered
 from natgrad.gp._sparse import SparseGP, elbo

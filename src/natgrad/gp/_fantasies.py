@@ -14,7 +14,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from natgrad._runtime.programs import filter_jit
-from natgrad.data._batch import Batch
+from natgrad.data._batches import Batch
 from natgrad.families.gaussian import Statistics
 from natgrad.gp.likelihoods._rows import expected_log_probs
 from natgrad.linalg._triangular import matvec, symmetric

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import stdtrit
 
-from natgrad.data._batch import Batch
+from natgrad.data._batches import Batch
 from natgrad.gp.kernels import AbstractKernel, AbstractStationary
 from natgrad.gp.likelihoods import AbstractLikelihood, Gaussian, LinearCoregionalization
 

@@ -14,9 +14,9 @@ from jaxtyping import Array
 
 from natgrad._guarded import guarded_ngd
 from natgrad._optim import annealed
-from natgrad.data._batch import Batch
 from natgrad.data._batches import (
     Arrays,
+    Batch,
     Batches,
     IterableBatches,
     as_batch,

@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array
 
 from natgrad._runtime.programs import SHORT_RUN, filter_jit, jit
-from natgrad.data._batch import Batch
+from natgrad.data._batches import Batch
 from natgrad.families.gaussian import Statistics
 from natgrad.gp._carried import (
     OldSites,

@@ -14,8 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from natgrad._runtime.threads import few_threads, largest
-from natgrad.data._batch import Batch
-from natgrad.data._batches import as_batch, pad_rows, padded, pieces, some_rows
+from natgrad.data._batches import Batch, as_batch, pad_rows, padded, pieces, some_rows
 from natgrad.errors import FitError, InputError, InputWarning, warn
 from natgrad.gp._carried import OldSites, nothing, scaled, sites_of
 from natgrad.gp._fit import check

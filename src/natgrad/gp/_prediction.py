@@ -13,8 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from natgrad._padding import chunks
 from natgrad._runtime.programs import LONG_RUN, SHORT_RUN, filter_jit
-from natgrad.data._batch import Batch, Columns
-from natgrad.data._batches import as_array
+from natgrad.data._batches import Batch, Columns, as_array
 from natgrad.errors import FitError, InputError, NumericalWarning, warn
 from natgrad.gp._fantasies import given
 from natgrad.gp._projection import factorized, jittered, least_jitter

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from natgrad._runtime.programs import SHORT_RUN, filter_jit
-from natgrad.data._batch import Batch
+from natgrad.data._batches import Batch
 from natgrad.families.gaussian import Statistics
 from natgrad.gp import _few_rows as few_rows
 from natgrad.gp._sparse import Projection, SparseGP, marginals, projected_elbo, work

@@ -18,7 +18,7 @@ from scipy import special
 from natgrad._padding import chunks
 from natgrad._quadrature import gauss_hermite
 from natgrad._runtime.programs import LONG_RUN, filter_jit
-from natgrad.data._batch import Columns
+from natgrad.data._batches import Columns
 from natgrad.gp.likelihoods._base import (
     PREDICTIVE_NODES,
     AbstractLikelihood,

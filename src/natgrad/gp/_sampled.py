@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 
 from natgrad._normal import LOG_ROOT_TAU
 from natgrad._runtime.programs import SHORT_RUN, filter_jit
-from natgrad.data._batch import Batch
+from natgrad.data._batches import Batch
 from natgrad.gp._conjugate import (
     Hyperparameters,
     RowSums,

@@ -8,8 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from natgrad._runtime.programs import SHORT_RUN, filter_jit
-from natgrad.data._batch import Batch
-from natgrad.data._batches import as_array, padded, some_rows
+from natgrad.data._batches import Batch, as_array, padded, some_rows
 from natgrad.errors import InputError, InputWarning
 from natgrad.gp._sparse import SparseGP
 from natgrad.gp.inducing import LEAST, MOST, ROWS_EACH, SAMPLE, k_means

@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from natgrad.data._batch import Batch
+from natgrad.data._batches import Batch
 from natgrad.errors import InputError
 from natgrad.families.gaussian import AbstractGaussian, Moments
 from natgrad.gp._parameters import Numbers, as_floats

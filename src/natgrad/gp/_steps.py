@@ -11,7 +11,7 @@ import optax
 from jaxtyping import Array, Float
 
 from natgrad._optim import split
-from natgrad.data._batch import Batch
+from natgrad.data._batches import Batch
 from natgrad.families.gaussian import Moments
 from natgrad.gp._sparse import Projection, SparseGP, projected_elbo
 from natgrad.linalg import Full

@@ -8,8 +8,7 @@ from jaxtyping import Array
 
 from natgrad._runtime.programs import filter_jit
 from natgrad._runtime.threads import few_threads, largest
-from natgrad.data._batch import Batch
-from natgrad.data._batches import as_batch, padded, pieces
+from natgrad.data._batches import Batch, as_batch, padded, pieces
 from natgrad.errors import FitError, InputWarning, warn
 from natgrad.families.gaussian import AbstractGaussian
 from natgrad.gp._fit import check

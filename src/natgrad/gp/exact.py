@@ -17,8 +17,7 @@ from jaxtyping import Array, Float, PyTree
 from natgrad._linear_map import tangent_by
 from natgrad._normal import LOG_ROOT_TAU
 from natgrad._runtime.programs import SHORT_RUN, filter_jit
-from natgrad.data._batch import Batch
-from natgrad.data._batches import Arrays
+from natgrad.data._batches import Arrays, Batch
 from natgrad.gp import _few_rows as few_rows
 from natgrad.gp._conjugate import (
     Hyperparameters,

@@ -15,7 +15,7 @@ from natgrad._annotations import Positive, require
 from natgrad._codec import from_json, to_json
 from natgrad._registry import KERNELS, MANY
 from natgrad._text import require_choice
-from natgrad.data._batch import Batch, Columns
+from natgrad.data._batches import Batch, Columns
 from natgrad.data._prepare import Stream
 from natgrad.data._schema import EncodedRows, Schema
 from natgrad.errors import InputWarning, warn

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from natgrad import gp
-from natgrad.data._batch import Batch
-from natgrad.data._batches import padded, some_rows
+from natgrad.data._batches import Batch, padded, some_rows
 from natgrad.gp import _sampled as sampled, exact, kernels
 from natgrad.gp._few_rows import misfit, misfit_of_sample
 from natgrad.gp.inducing import MOST, ROWS_EACH

@@ -7,7 +7,7 @@ import equinox as eqx
 import numpy as np
 
 from natgrad import gp
-from natgrad.data._batch import Batch, Columns
+from natgrad.data._batches import Batch, Columns
 from natgrad.gp.inducing import MOST
 from natgrad.sklearn._kernels import is_convertible
 from natgrad.sklearn._targets import ROUNDED, is_constant

@@ -18,8 +18,7 @@ import numpy as np
 from natgrad import gp
 from natgrad._registry import MANY
 from natgrad._runtime.programs import SHORT_RUN, jit
-from natgrad.data._batch import Batch, Columns
-from natgrad.data._batches import Arrays, Sample, padded, some_rows
+from natgrad.data._batches import Arrays, Batch, Columns, Sample, padded, some_rows
 from natgrad.data._prepare import Stream
 from natgrad.errors import InputWarning
 from natgrad.gp._fit import BATCH, default_rule, fits_at_once

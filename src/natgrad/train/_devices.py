@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, PyTree
 
-from natgrad.data._batch import Batch
+from natgrad.data._batches import Batch
 from natgrad.distributed import place as place
 from natgrad.linalg import AbstractPositiveDefinite
 

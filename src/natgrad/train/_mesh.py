@@ -23,8 +23,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from jaxtyping import PyTree
 
 from natgrad import distributed
-from natgrad.data._batch import Batch
-from natgrad.data._batches import Batches
+from natgrad.data._batches import Batch, Batches
 from natgrad.errors import InputError, InputWarning, warn
 from natgrad.train._devices import AXIS, Across, Devices
 from natgrad.train._rules import Loss, Rule

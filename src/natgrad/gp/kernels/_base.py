@@ -251,9 +251,7 @@ class Separate(AbstractKernel):
 
     def __check_init__(self):
         if not self.kernels:
-            raise InputError(
-                "Separate has no kernels; give one for each latent function"
-            )
+            raise InputError("Separate has no kernels; give one for each function")
 
     def __call__(self, x: Rows, z: Others) -> Float[Array, "L N M"]:
         return self._each(lambda kernel: kernel(x, z))

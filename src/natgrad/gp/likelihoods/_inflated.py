@@ -143,9 +143,7 @@ def as_logit(name: str, value: Numbers) -> Scalar:
     """The logit of a probability strictly between 0 and 1."""
     array = as_floats(value)
     if array.ndim:
-        raise InputError(
-            f"{name} has shape {list(array.shape)}; it should be one number"
-        )
+        raise InputError(f"{name} has shape {list(array.shape)}; it should be a number")
     if not isinstance(array, Tracer) and not 0 < float(array) < 1:
         raise InputError(f"{name} is {value}; it should be between 0 and 1")
     return jnp.log(array) - jnp.log1p(-array)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from natgrad.data._batch import Batch, Columns
+from natgrad.data._batches import Batch, Columns
 from natgrad.errors import InputError
 from natgrad.gp.likelihoods._base import AbstractLikelihood, require
 
