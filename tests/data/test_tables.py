@@ -18,7 +18,7 @@ from natgrad.data._encoding import Category, Date, Number
 from natgrad.data._schema import Schema, infer
 from natgrad.data._table import ArrowColumn, as_arrow, as_table
 from natgrad.data._tables import read, write
-from natgrad.data._texts import understood
+from natgrad.data._texts import parse_column
 from natgrad.errors import CheckpointError, InputError, InputWarning
 
 
@@ -397,7 +397,7 @@ def test_what_is_written_as_csv_is_read_again(tmp_path_factory, rows):
     write(path, columns)
     table = read(path)
     for name, texts in columns.items():
-        assert table[name].to_pylist() == understood(texts).to_pylist()
+        assert table[name].to_pylist() == parse_column(texts).to_pylist()
     once = path.read_bytes()
     write(path, {name: table[name] for name in columns})
     again = read(path)

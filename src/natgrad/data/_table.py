@@ -215,7 +215,7 @@ def array_column(
     try:
         is_there = np.array([not is_null(value) for value in array], bool)
         there = array[is_there].tolist()
-        found, values[is_there] = _understood(there, is_text)
+        found, values[is_there] = _kind_and_values(there, is_text)
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(
             f"column {name!r} cannot be read: {error!s:.80}; make its values numbers, "
@@ -225,7 +225,7 @@ def array_column(
     return Column(name, found, kind, source, values)
 
 
-def _understood(objects: list[Any], is_text: bool) -> tuple[str, Any]:
+def _kind_and_values(objects: list[Any], is_text: bool) -> tuple[str, Any]:
     """What objects are, none of them null, and their numbers."""
     if not objects:
         return "empty", []

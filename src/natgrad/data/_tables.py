@@ -15,7 +15,7 @@ from natgrad._atomic import replacing
 from natgrad._text import listed, naming
 from natgrad.data._columns import Column, is_number, require, require_distinct
 from natgrad.data._table import Table, as_arrow, as_table
-from natgrad.data._texts import understood
+from natgrad.data._texts import parse_column
 from natgrad.errors import InputError
 
 
@@ -99,7 +99,9 @@ def _read_csv(path: Path, columns: Sequence[str] | None = None) -> Table:
             ) from error
     has_commas = separator == ";"
     pairs = zip(names, parts, strict=True)
-    each = {name: partial(understood, texts, name, has_commas) for name, texts in pairs}
+    each = {
+        name: partial(parse_column, texts, name, has_commas) for name, texts in pairs
+    }
     table = Table(each, count)
     return table if columns is None else table.select(columns)
 

@@ -34,7 +34,7 @@ EPOCH = datetime.datetime(1970, 1, 1)
 DAY = datetime.timedelta(days=1)
 
 
-def understood(
+def parse_column(
     texts: Sequence[str], name: str = "", has_commas: bool = False
 ) -> Column:
     """A column of texts, as natgrad takes it; spaces around a text do not count.

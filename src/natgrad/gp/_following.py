@@ -40,7 +40,7 @@ from natgrad.train._profile import (
     lbfgs_rule,
     minimize_distributions,
 )
-from natgrad.train._rules import Rule, kept_unless
+from natgrad.train._rules import Rule, accept_if
 
 
 ROUNDED = 1e-6
@@ -57,7 +57,7 @@ def worth_of(model: SparseGP, old: OldSites, piece: Batch) -> tuple[Array, Array
 
 
 @functools.partial(filter_jit, compiler_options=SHORT_RUN)
-def moved(model: SparseGP, old: OldSites) -> tuple[OldSites, Array]:
+def transferred(model: SparseGP, old: OldSites) -> tuple[OldSites, Array]:
     """Old sites at a model's inducing inputs, and what they lose there, in nats."""
     view = seen(model, old)
     return at_model(model, Statistics(view.linear, view.precision)), view.lost
@@ -145,7 +145,7 @@ def _evaluate(
     with_q = lambda q: eqx.tree_at(lambda model: model.posterior, model, q)
     there, sites, _ = parts
     start: Any = with_added(complete(model), there, total(sites, there, kept)).posterior
-    q = kept_unless(start.is_inside().all(), start, model.posterior)
+    q = accept_if(start.is_inside().all(), start, model.posterior)
     tolerance = NATURAL_TOLERANCE * total_weight(rows)
     best = minimize_distributions(lambda q: loss(with_q(q), parts), q, tolerance)
     model = with_q(best.params)

@@ -18,7 +18,7 @@ from natgrad.data._batches import Batch, as_batch, pad_rows, padded, pieces, som
 from natgrad.errors import FitError, InputError, InputWarning, warn
 from natgrad.gp._carried import OldSites, nothing, scaled, sites_of
 from natgrad.gp._fit import check
-from natgrad.gp._following import learned, moved, remembered, worth_of
+from natgrad.gp._following import learned, remembered, transferred, worth_of
 from natgrad.gp._sizes import ENOUGH
 from natgrad.gp._sparse import SparseGP
 from natgrad.gp._update import PIECE
@@ -177,7 +177,7 @@ def _after(online: Online, piece: Any, is_known: bool = False) -> Online:
     else:
         model = _placed(online, filled, len(rows.x))
         if model is not online.model:
-            old, lost = moved(model, old)
+            old, lost = transferred(model, old)
         is_due = weight >= (1 + GROWN) * learned_at
         steps = STEPS if known == online.count else FEW_STEPS
         steps, learned_at = (steps, weight) if is_due else (1, learned_at)

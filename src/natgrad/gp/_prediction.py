@@ -169,7 +169,7 @@ class Predictor(eqx.Module):
         columns = {name: as_array(each) for name, each in (columns or {}).items()}
         check_columns(likelihood, columns, len(x))
         targets = (*map(as_array, others),)
-        expected = (len(x), *(() if (of := likelihood.outputs) is None else (of,)))
+        expected = (len(x), *(() if (size := likelihood.outputs) is None else (size,)))
         for y in targets:
             if y.shape != expected:
                 raise InputError(

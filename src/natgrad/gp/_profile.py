@@ -28,7 +28,7 @@ from natgrad.train._profile import (
     lbfgs_rule,
     minimize_distributions,
 )
-from natgrad.train._rules import Rule, kept_unless
+from natgrad.train._rules import Rule, accept_if
 
 
 MANY, MANY_TOLERANCE = 4000, 0.003
@@ -103,7 +103,7 @@ def carried_over(model: SparseGP, trained: SparseGP, batch: Batch) -> SparseGP:
     x = jnp.asarray(batch.x)
     sites = row_sites(trained, trained.project(x), batch)
     there = from_sites(model, model.project(x), sites)
-    return kept_unless(there.posterior.is_inside().all(), there, model)
+    return accept_if(there.posterior.is_inside().all(), there, model)
 
 
 def whole_rule(model: SparseGP, rows: int, *, has_prior: bool = False) -> Rule:
@@ -171,7 +171,7 @@ def evaluate(
 
     with_q = lambda q: eqx.tree_at(lambda model: model.posterior, model, q)
     start: Any = from_sites(model, rows, sites).posterior
-    q = kept_unless(start.is_inside().all(), start, model.posterior)
+    q = accept_if(start.is_inside().all(), start, model.posterior)
     tolerance = NATURAL_TOLERANCE * total_weight(batch)
     best = minimize_distributions(lambda q: loss(with_q(q), rows), q, tolerance)
     model = with_q(best.params)

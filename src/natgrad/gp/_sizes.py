@@ -92,7 +92,7 @@ def unseen(model: SparseGP, other: SparseGP, batch: Batch) -> Float[Array, ""]:
 _unseen = filter_jit(lambda *asked: unseen(*asked), compiler_options=SHORT_RUN)
 
 
-def moved(model: SparseGP, x: object, inducing: int, seed: int = 0) -> SparseGP:
+def with_inducing(model: SparseGP, x: object, inducing: int, seed: int = 0) -> SparseGP:
     """The same hyperparameters, with so many inducing inputs, and q at the prior.
 
     They are means of the rows in units of the lengthscales, if there are such.
@@ -126,7 +126,7 @@ def choose_num_inducing(model: SparseGP, table: Batch, seed: int = 0) -> SparseG
         size = min(2 * len(best.inducing), total)
         if size == len(best.inducing) or size > MOST:
             break
-        grown = moved(model, table.x, size, seed)
+        grown = with_inducing(model, table.x, size, seed)
         if len(grown.inducing) == len(best.inducing):  # there are no more to be had
             break
         best = grown

@@ -17,7 +17,7 @@ from natgrad.gp._sparse import Projection, SparseGP, projected_elbo
 from natgrad.linalg import Full
 from natgrad.train._constants import NONE, Constants
 from natgrad.train._devices import ALONE, Across
-from natgrad.train._rules import Rule, all_finite, kept_unless
+from natgrad.train._rules import Rule, accept_if, all_finite
 
 
 class AlternatingState(NamedTuple):
@@ -97,7 +97,7 @@ def alternating(
         # One bad row must not spoil what was learned. What is not finite in a gradient
         # of the hyperparameters is so in where they move, if they move at all.
         is_good = all_finite((value, grad, moved))
-        model, state = kept_unless(is_good, there, (model, state))
+        model, state = accept_if(is_good, there, (model, state))
         return model, state, jnp.where(is_good, value, jnp.nan)
 
     return Rule(init, step, is_shareable=True, sized=sized)

@@ -31,7 +31,7 @@ from natgrad.sklearn import (
     _training as training,
 )
 from natgrad.sklearn._double import in_double
-from natgrad.sklearn._fields import Level, Limit, Run
+from natgrad.sklearn._fields import Level, Limit, SavedHistory
 from natgrad.sklearn._kernels import is_convertible, lengthscales
 from natgrad.sklearn._outputs import require_outputs
 from natgrad.sklearn._targets import (
@@ -431,7 +431,9 @@ class BaseGP(BaseEstimator):
             # In plain values, which need no class of natgrad's to be trusted.
             state["schema_"] = state["schema_"].to_dict()
             history = state["history_"]
-            state["history_"] = to_json(Run(history.reason, (*history.records,)), {})
+            state["history_"] = to_json(
+                SavedHistory(history.reason, (*history.records,)), {}
+            )
         return state
 
     @in_double
@@ -440,7 +442,7 @@ class BaseGP(BaseEstimator):
             state = dict(state)
             self._set_model(FORMAT.unpack(*state.pop("model_")))
             state["schema_"] = Schema.from_dict(state["schema_"])
-            run = from_json(state["history_"], Run, "history_", {})
+            run = from_json(state["history_"], SavedHistory, "history_", {})
             state["history_"] = files.as_attribute(run)
         super().__setstate__(state)
 

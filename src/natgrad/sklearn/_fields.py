@@ -65,7 +65,7 @@ class Labels:
             return np.zeros(0)
 
 
-class Run(NamedTuple):
+class SavedHistory(NamedTuple):
     """The history of a run."""
 
     reason: "Text"
@@ -133,7 +133,7 @@ class Fitted:
     n_features_in_: Count
     converged_: bool
     message_: Text
-    history_: Run
+    history_: SavedHistory
     schema_: Schema
     classes_: Labels | None = None
     categories_: Labels | None = None

@@ -19,7 +19,7 @@ from natgrad.errors import CorruptFileError, FitError, IncompatibleFileError, In
 from natgrad.gp._files import FORMAT
 from natgrad.gp.kernels._base import Sum
 from natgrad.sklearn._double import in_double
-from natgrad.sklearn._fields import Fitted, Labels, Params, Run, State
+from natgrad.sklearn._fields import Fitted, Labels, Params, SavedHistory, State
 from natgrad.sklearn._kernels import rescaled
 from natgrad.train._history import History
 
@@ -125,7 +125,7 @@ def as_attribute(value: Any) -> Any:
     """What an estimator has of a field."""
     if isinstance(value, Labels):
         return value.array
-    if isinstance(value, Run):
+    if isinstance(value, SavedHistory):
         history = History()
         history.reason, history.records = value.reason, [*value.records]
         return history
@@ -155,7 +155,7 @@ def _plain(name: str, value: Any) -> Any:
     if name in LABELS and value is not None:
         return Labels(value.dtype.str, tuple(value.tolist()))
     if isinstance(value, History):
-        return Run(value.reason, tuple(value.thinned(RECORDS)))
+        return SavedHistory(value.reason, tuple(value.thinned(RECORDS)))
     return tuple(value.tolist()) if isinstance(value, np.ndarray) else value
 
 

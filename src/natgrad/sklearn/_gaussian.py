@@ -113,8 +113,8 @@ class GaussianFit:
         begun = exact.learn(starts, sample, prior, **lap)
         if begun.history.reason == INTERRUPTED:
             return begun
-        of = begun.params
-        both = of._replace(kernel=of.kernel + self.rough)
+        hyper = begun.params
+        both = hyper._replace(kernel=hyper.kernel + self.rough)
         whole = self._part("smooth and rough part: ", 1 - 1 / PART)
         further = lambda: exact.learn([both], sample, prior, **whole)
         return with_fallback(begun, further)

@@ -23,7 +23,7 @@ from natgrad.data._prepare import Stream
 from natgrad.errors import InputWarning
 from natgrad.gp._fit import BATCH, default_rule, fits_at_once
 from natgrad.gp._profile import carried_over, profile_rule, whole_rule
-from natgrad.gp._sizes import choose_num_inducing, moved
+from natgrad.gp._sizes import choose_num_inducing, with_inducing
 from natgrad.gp._sparse import work
 from natgrad.gp.inducing import MOST, ROWS_EACH
 from natgrad.sklearn._columns import in_units
@@ -144,7 +144,7 @@ def train_stream(estimator: Any, data: Stream, classes: Any, options: Options) -
         first = place().first(own)
         if first != own:
             same = next(each.params for each in runs if _kind(each.params) == first[0])
-            model = moved(same, sample.x, first[1], seed)
+            model = with_inducing(same, sample.x, first[1], seed)
         options["minutes"] = minutes_left(estimator, began)
         fitted = train(estimator, model, rows, seed, options)
     estimator._keep(fitted, rows.num_data, time.monotonic() - began)
@@ -186,7 +186,7 @@ def _grown(
     larger = choose_num_inducing(model, rows, seed)
     usual = min(total // ROWS_EACH, MOST)
     if not is_all and len(larger.inducing) < usual:
-        larger = moved(model, rows.x, usual, seed)
+        larger = with_inducing(model, rows.x, usual, seed)
     if len(larger.inducing) <= len(model.inducing):
         return model
     if is_all:

@@ -95,9 +95,9 @@ class Progress(Silent):
 
     def _print(self, text: str) -> None:
         if self.record is not None:
-            of = " of at most " if self.ends_itself else "/"
-            of = f"{of}{self.steps}" if self.steps else ""
-            line = f"{self.title}step {self.record.step}{of}  {text}"
+            most = " of at most " if self.ends_itself else "/"
+            most = f"{most}{self.steps}" if self.steps else ""
+            line = f"{self.title}step {self.record.step}{most}  {text}"
             print(line, file=sys.stderr, flush=True)
 
     def _left(self, step: int) -> str:

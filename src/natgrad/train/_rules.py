@@ -103,7 +103,7 @@ def averaged(rule: Rule) -> Rule:
 
         is_taken = jnp.isfinite(loss)
         mean = jax.tree.map(towards, params, there)
-        params = kept_unless(is_taken, mean, params)
+        params = accept_if(is_taken, mean, params)
         steps = state.steps + is_taken.astype(float)
         return params, AveragedState(optimizer, there, steps), loss
 
@@ -175,7 +175,7 @@ def in_turn(loss: Loss, *optimizers: optax.GradientTransformation) -> Rule:
             first = value if first is None else first
         is_good &= all_finite(there) & all_inside(there)
         moved = (there, tuple(states))
-        params, state = kept_unless(is_good, moved, (params, state))
+        params, state = accept_if(is_good, moved, (params, state))
         return params, state, jnp.where(is_good, jnp.asarray(first), jnp.nan)
 
     return Rule(init, step)
@@ -226,6 +226,6 @@ def all_inside(tree: PyTree) -> Bool[Array, ""]:
     return jnp.stack([*insides, jnp.ones((), bool)]).all()
 
 
-def kept_unless(is_good: Array, new: PyTree, old: PyTree) -> Any:
+def accept_if(is_good: Array, new: PyTree, old: PyTree) -> Any:
     """`new` if it is good, else `old`."""
     return jax.tree.map(lambda ours, theirs: jnp.where(is_good, ours, theirs), new, old)
