@@ -100,7 +100,7 @@ def _check(model: SparseGP) -> None:
 
 @filter_jit
 def _is_sound(q: gaussian.AbstractGaussian) -> jax.Array:
-    return q.is_inside().all() & jnp.isfinite(q.factor()).all()
+    return q.is_inside().all() & jnp.isfinite(q.covariance()).all()
 
 
 FORMAT = codec.Format(

@@ -131,9 +131,9 @@ def regression(
     The parameters of an object are in the user's units, and are scaled as targets are.
     """
     if not isinstance(likelihood, likelihoods.AbstractLikelihood):
-        likelihood = "gaussian" if likelihood == "auto" else likelihood
-        require_choice("likelihood", likelihood, names("regression"), OTHERS)
-        return units(censored(make(likelihood), columns), y, weight, columns)
+        require_choice("likelihood", likelihood, ("auto", *names("regression")), OTHERS)
+        name = "gaussian" if likelihood == "auto" else likelihood
+        return units(censored(make(name), columns), y, weight, columns)
     targets = units(censored(widened(likelihood), columns), y, weight, columns)
     scaled = targets.likelihood.in_units(float(targets.scale))
     return targets._replace(likelihood=scaled)
