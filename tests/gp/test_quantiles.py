@@ -51,6 +51,21 @@ KNOWN = {
     "Binomial(9)": LIKELIHOODS["Binomial(9)"].likelihood,
     "Binomial(9, logit)": LIKELIHOODS["Binomial(9, logit)"].likelihood,
 }
+
+
+def test_they_are_fast_where_scipy_is():
+    for known in KNOWN.values():
+        latent = np.zeros((1, known.latents) if known.latents else 1)
+        assert rows_of(known, latent, latent).is_scipy
+    assert not rows_of(More(), np.zeros(1), np.ones(1)).is_scipy
+
+
+def test_one_level_of_many_rows_alike():
+    many = rows_of(likelihoods.Gamma(2.5), np.zeros(2000), np.ones(2000))
+    found = quantiles(many, np.array([0.5]))
+    np.testing.assert_allclose(cdf(many, found[:, 0]), 0.5, rtol=1e-7)
+
+
 OFTEN = ("Beta", "NegativeBinomial", "Binomial(9)")
 TABLED = [
     name

@@ -1,9 +1,11 @@
 """Distribution functions and quantiles of targets, of many rows at once.
 
-A quantile is searched for in NumPy, by secants. A distribution function is that of
-SciPy where the likelihood has one: it is about a hundred times as fast for incomplete
-gamma and beta functions, as it stops each series when it has converged, while in a
-compiled loop all rows wait for the slowest.
+A quantile is searched for in NumPy, by secants. A likelihood may have a method
+`_scipy_cdf(f, y)`, the probability of at most y given f, of arrays. For incomplete
+gamma and beta functions it is about a hundred times as fast: it stops each series when
+it has converged, while in a compiled loop all rows wait for the slowest. Of whole
+numbers it is a smooth function of y from −1 on. With several latent functions f is the
+last; the means and variances of those before it follow y.
 """
 
 import functools
@@ -66,12 +68,11 @@ class Rows(NamedTuple):
 
     @property
     def is_scipy(self) -> bool:
-        """Whether the distribution function is SciPy's."""
-        classes, one = type(self.likelihood).__mro__, np.ones((1, 1))
-        owner = lambda name: next((c for c in classes if name in vars(c)), None)
-        if owner("cdf") is not owner("scipy_cdf"):  # a class of its own has its own
-            return False
-        return self.likelihood.scipy_cdf(one, one) is not None
+        """Whether its class says so, and no class below that has another function."""
+        for kind in map(vars, type(self.likelihood).__mro__):
+            if "_scipy_cdf" in kind or "cdf" in kind or "predictive_cdf" in kind:
+                return "_scipy_cdf" in kind
+        return False
 
     def cdf(self, y: np.ndarray, nodes: int = PREDICTIVE_NODES) -> np.ndarray:
         """The probability of at most each target; SciPy's is smooth between counts."""
@@ -86,10 +87,13 @@ class Rows(NamedTuple):
         # What the others weigh is lost in the rounding of 1.
         is_seen = log_weights > math.log(1e-18)
         points, weights = points[is_seen], np.exp(log_weights[is_seen])
-        mean, var = (np.asarray(each, float)[:, None] for each in (self.mean, self.var))
         columns = {name: column[:, None] for name, column in self.columns.items()}
         likelihood: Any = self.likelihood.given(**columns)
-        return likelihood.scipy_cdf(mean + np.sqrt(var) * points, y[:, None]) @ weights
+        both = (np.asarray(each, float) for each in (self.mean, self.var))
+        pairs = zip(*(np.atleast_2d(each.T)[..., None] for each in both), strict=True)
+        *first, (mean, var) = pairs
+        f = mean + np.sqrt(var) * points
+        return likelihood._scipy_cdf(f, y[:, None], *sum(first, ())) @ weights
 
     def jax(self, method: str, y: np.ndarray) -> np.ndarray:
         """A method of the likelihood at each row."""
@@ -128,7 +132,8 @@ def quantiles(rows: Rows, levels: np.ndarray) -> np.ndarray:
     shape = (len(rows.mean), len(levels))
     each = rows.take(np.repeat(np.arange(shape[0]), shape[1]))
     likelihood, aims = rows.likelihood, np.tile(levels, shape[0])
-    if type(likelihood).quantile is not AbstractNumerical.quantile:
+    is_own = type(likelihood).quantile is not AbstractNumerical.quantile
+    if is_own and not rows.is_scipy:
         return each.jax("quantile", aims).reshape(shape)
     if likelihood.support.is_whole and not rows.is_scipy:
         return _bisected(each, aims, *_bracket(each, aims)).reshape(shape)
@@ -284,7 +289,7 @@ def _fill_from_tables(rows: Rows, levels: np.ndarray, t: np.ndarray) -> None:
         good = np.flatnonzero(np.maximum(*last) < EXACT)
         first, second = map(_polynomials, (place[some] - corner).T, NODES)
         product = (first[:, :, None] * second[:, None]).reshape(len(some), -1)
-        t[np.ix_(some, good)] = product @ table[..., good].reshape(-1, len(good))
+        t[np.ix_(some, good)] = product @ table[..., good].reshape(math.prod(NODES), -1)
 
 
 def _table(

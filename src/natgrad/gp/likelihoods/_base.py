@@ -185,13 +185,6 @@ class AbstractLikelihood(eqx.Module):
         """The probability of at most y."""
         raise self._lacks("distribution function", "an order of its targets")
 
-    def scipy_cdf(self, f: np.ndarray, y: np.ndarray) -> np.ndarray | None:
-        """The probability of at most y given f, of arrays, if SciPy is faster than JAX.
-
-        Of whole numbers it is a smooth function of y from −1 on.
-        """
-        return None
-
     def log_tails(self, f: Latent, y: Target) -> tuple[Scalar, Scalar]:
         """The logarithms of the probabilities of at most y, and of more, given f.
 

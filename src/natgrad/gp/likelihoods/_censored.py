@@ -92,9 +92,6 @@ class Censored(AbstractQuadrature):
     def start(self, mean: float) -> float:
         return self.noise.start(mean)
 
-    def scipy_cdf(self, f: np.ndarray, y: np.ndarray) -> np.ndarray | None:
-        return self.noise.scipy_cdf(f, y)
-
     @property
     def points(self) -> int:
         return max(super().points, self.noise.points)

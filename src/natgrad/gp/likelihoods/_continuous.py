@@ -168,6 +168,11 @@ class HeteroskedasticGaussian(AbstractLikelihood):
         given = lambda f: ndtr(gap / jnp.sqrt(var[0] + jnp.exp(2 * f)))
         return expectation(given, mean[1], var[1], gauss_hermite(PREDICTIVE_NODES))
 
+    def _scipy_cdf(
+        self, f: np.ndarray, y: np.ndarray, mean: np.ndarray, var: np.ndarray
+    ) -> np.ndarray:
+        return special.ndtr((y - mean) / np.sqrt(var + np.exp(2 * f)))
+
     def quantile(self, mean: Pair, var: Pair, level: Scalar) -> Scalar:
         cdf = lambda y: self.predictive_cdf(mean, var, y)
         return quantile(cdf, level, self.support, mean[0])
@@ -252,7 +257,7 @@ class StudentT(AbstractQuadrature):
         tail = betainc(self.dof * half, half, self.dof / (self.dof + x**2)) / 2
         return jnp.where(x > 0, 1 - tail, tail)
 
-    def scipy_cdf(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def _scipy_cdf(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
         x = (y - f) / float(self.scale)
         if self.dof != 3:
             return special.stdtr(self.dof, x)
@@ -368,7 +373,7 @@ class Beta(AbstractQuadrature):
         y = jnp.clip(y.astype(f.dtype), 0, 1)
         return betainc(floor(log_alpha), floor(log_beta), y)
 
-    def scipy_cdf(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def _scipy_cdf(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
         mean, scale = scipy_link(self.link), float(self.scale)
         alpha, beta = (np.maximum(scale * mean(g), TINY) for g in (f, -f))
         return special.betainc(alpha, beta, np.clip(y, 0, 1))

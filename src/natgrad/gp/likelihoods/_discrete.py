@@ -244,7 +244,7 @@ class Poisson(AbstractQuadrature):
         y = jnp.floor(y.astype(f.dtype))
         return jnp.where(y < 0, 0, gammaincc(jnp.maximum(y, 0) + 1, rate))
 
-    def scipy_cdf(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def _scipy_cdf(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
         return special.gammaincc(y + 1, np.exp(np.minimum(f, 350)))
 
     def log_tails(self, f: Scalar, y: Target) -> tuple[Scalar, Scalar]:
@@ -301,7 +301,7 @@ class NegativeBinomial(AbstractQuadrature):
         size = jnp.exp(-self.log_dispersion)
         return jnp.where(y < 0, 0, betainc(size, jnp.maximum(y, 0) + 1, success))
 
-    def scipy_cdf(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def _scipy_cdf(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
         log_dispersion = float(self.log_dispersion)
         success = special.expit(-f - log_dispersion)
         return special.betainc(math.exp(-log_dispersion), y + 1, success)
@@ -362,7 +362,7 @@ class Binomial(AbstractQuadrature):
         below = betainc(trials - inside, inside + 1, failure)
         return jnp.where(y < 0, 0, jnp.where(y < trials, below, 1))
 
-    def scipy_cdf(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def _scipy_cdf(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
         trials = np.ones_like(f) if self.trials is None else np.asarray(self.trials)
         successes, failures = (np.maximum(n, TINY) for n in (y + 1, trials - y))
         below = special.betainc(failures, successes, scipy_link(self.link)(-f))

@@ -67,9 +67,9 @@ class AbstractZeroInflated(AbstractQuadrature):
         some = sigmoid(-self.logit_zeros) * self.counts.cdf(f, y)
         return jnp.where(y < 0, 0, self.zeros + some)
 
-    def scipy_cdf(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def _scipy_cdf(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
         # From −1 to 0 it rises to the zeros that are not from f, too.
-        zeros, counts = float(self.zeros), self.counts.scipy_cdf(f, y)
+        zeros, counts = float(self.zeros), self.counts._scipy_cdf(f, y)
         return zeros * np.clip(y + 1, 0, 1) + (1 - zeros) * counts
 
     def sample(self, key: PRNGKeyArray, f: Scalar) -> Scalar:

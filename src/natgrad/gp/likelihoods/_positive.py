@@ -66,7 +66,7 @@ class Gamma(AbstractShaped):
         shape, y = self.shape, jnp.maximum(y.astype(f.dtype), 0)
         return gammainc(shape, shape * y * jnp.exp(-f))
 
-    def scipy_cdf(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def _scipy_cdf(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
         shape = float(self.shape)
         # 0 and infinity are right here: the probability is then 0 or 1.
         with np.errstate(divide="ignore", over="ignore"):
@@ -171,7 +171,7 @@ class Weibull(AbstractShaped):
         y = jnp.maximum(y.astype(f.dtype), 0)
         return -jnp.expm1(-jnp.exp(self._log_hazard(f, y)))
 
-    def scipy_cdf(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def _scipy_cdf(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
         with np.errstate(divide="ignore"):  # of 0, whose probability is 0
             log_hazard = float(self.shape) * (np.log(np.maximum(y, 0)) - f)
         return -np.expm1(-np.exp(np.minimum(log_hazard, 700)))
