@@ -133,7 +133,7 @@ class Format(NamedTuple):
         self._check_header(document)
         node, name = document[self.field], self.field
         if (parts := json.dumps(node).count('"class"')) > MAX_PARTS:
-            raise InputError(f"its {name} has {parts} parts; at most {MAX_PARTS}")
+            raise InputError(f"its {name} has {parts} parts; {MAX_PARTS} are allowed")
         try:
             value = restored(
                 node, self.kind, name, Source(arrays, self.classes, {**custom})

@@ -69,15 +69,15 @@ class Column:
             return texts
         return [text if text is None else text.replace(",", ".") for text in texts]
 
-    def coded(self) -> tuple[np.ndarray, list[str]]:
+    def category_codes(self) -> tuple[np.ndarray, list[str]]:
         """The column as places in a list of texts, -1 for a null."""
         values = self.to_pylist()
         return code(values if self.kind == "text" else map(as_text, values))
 
-    def labels(self) -> tuple[np.ndarray, list[str]]:
-        """As `coded`; truth values are the texts true and false."""
+    def label_codes(self) -> tuple[np.ndarray, list[str]]:
+        """As `category_codes`; truth values are the texts true and false."""
         if self.kind != "truth":
-            return self.coded()
+            return self.category_codes()
         return code([WORDS.get(value) for value in self.values.tolist()])
 
     def numbers(self, allow_infinite: bool = False) -> np.ndarray:
@@ -106,7 +106,7 @@ class Column:
         Truth values are the strings true and false.
         """
         if self.kind in ("text", "truth"):
-            codes, texts = self.labels()
+            codes, texts = self.label_codes()
             return np.array([*texts, ""], text)[codes], codes >= 0
         y = self.numbers()
         return y, ~np.isnan(y)

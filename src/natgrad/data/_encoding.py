@@ -101,7 +101,7 @@ class Category(AbstractEncoding):
 
     def read(self, column: Column) -> np.ndarray:
         """The place of each row's value in `values`, -1 where it is not among them."""
-        codes, texts = column.coded()
+        codes, texts = column.category_codes()
         known = {value: place for place, value in enumerate(self.values)}
         whole = lambda text: WHOLE.sub(r"\1", text)
         found = [known.get(text, known.get(whole(text), -1)) for text in texts]

@@ -283,7 +283,7 @@ class _Scanner:
         if not self.is_strings[at]:
             out[:] = column.numbers()
             return
-        codes, texts = column.labels()
+        codes, texts = column.label_codes()
         ours = self.texts[at]
         places = [ours.setdefault(text, len(ours)) for text in texts]
         if len(ours) > MOST_TEXTS:

@@ -170,7 +170,7 @@ def infer(
     for name in inputs:
         column = table[name]
         if column.kind in CATEGORIES:
-            codes, texts = column.coded()
+            codes, texts = column.category_codes()
             gaps = int((codes < 0).sum())
             values = {texts[code] for code in np.unique(codes[codes >= 0])}
             known: dict[str, Any] = {"values": values}

@@ -90,7 +90,7 @@ class ArrowColumn(Column):
             return plain.to_numpy(zero_copy_only=False)
         return column.cast(arrow.float64(), safe=False).to_numpy()
 
-    def coded(self) -> tuple[np.ndarray, list[str]]:
+    def category_codes(self) -> tuple[np.ndarray, list[str]]:
         import pyarrow as arrow
         from pyarrow import types
 

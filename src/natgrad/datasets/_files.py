@@ -117,7 +117,7 @@ def fetch(name: str) -> Path:
 def describe(name: str) -> Dataset:
     """The description of a data set; an error suggests the nearest name."""
     if name not in KNOWN:
-        raise InputError(f"no data set {name!r}, but {choices(name, names())}")
+        raise InputError(f"no data set {name!r}; known: {choices(name, names())}")
     return KNOWN[name]
 
 

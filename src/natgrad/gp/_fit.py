@@ -106,7 +106,7 @@ def fit(
     is_free = rule is None and batch_size is None and not isinstance(data, Batches)
     if held_out is not None:
         if "score" in options:
-            raise InputError("there are held_out and score; give one of them")
+            raise InputError("held_out and score are both given; give one of them")
         options["score"] = _score(model, as_batch(held_out))
     batches = as_batches(data, batch_size or BATCH, options.get("seed", 0))
     check_batches(model, batches)
