@@ -1,6 +1,6 @@
 """Sparse Gaussian processes: build, train, predict with, save and export a model."""
 
-from natgrad.gp import inducing, kernels, likelihoods, means
+from natgrad.gp import inducing, kernels, likelihoods, means, rows
 from natgrad.gp._dual import Sites, dual_elbo, to_sites, with_sites
 from natgrad.gp._export import to_onnx, to_stablehlo
 from natgrad.gp._files import load, save
@@ -39,4 +39,5 @@ __all__ = [
     "likelihoods",
     "means",
     "inducing",
+    "rows",
 ]

@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Array
 from scipy import special
@@ -74,6 +75,14 @@ class Rows(NamedTuple):
                 return "_scipy_cdf" in kind
         return False
 
+    @property
+    def distribution(self) -> Any:
+        """That of SciPy which the predictions of a likelihood are, if it says so."""
+        known = getattr(
+            self.likelihood.given(**self.columns), "_scipy_predictive", None
+        )
+        return None if known is None else known(self.mean, self.var)
+
     def cdf(self, y: np.ndarray, nodes: int = PREDICTIVE_NODES) -> np.ndarray:
         """The probability of at most each target; SciPy's is smooth between counts."""
         if not self.is_scipy:
@@ -95,14 +104,14 @@ class Rows(NamedTuple):
         f = mean + np.sqrt(var) * points
         return likelihood._scipy_cdf(f, y[:, None], *sum(first, ())) @ weights
 
-    def jax(self, method: str, y: np.ndarray) -> np.ndarray:
+    def jax(self, method: str, *y: np.ndarray) -> Any:
         """A method of the likelihood at each row."""
-        columns = (self.mean, self.var, self.columns, y.astype(self.mean.dtype))
-        found = [
-            np.asarray(_by_row(self.likelihood, method, *chunk))[:size]
-            for chunk, size in chunks(columns, CHUNK)
-        ]
-        return np.concatenate([np.empty(0, self.mean.dtype), *found])
+        y = tuple(each.astype(self.mean.dtype) for each in y)
+        columns, parts = (self.mean, self.var, self.columns, *y), []
+        for chunk, size in chunks(columns, CHUNK):
+            found = _by_row(self.likelihood, method, *chunk)
+            parts.append(jax.tree.map(lambda a, size=size: np.asarray(a)[:size], found))
+        return jax.tree.map(lambda *parts: np.concatenate(parts), *parts)
 
 
 @functools.partial(filter_jit, compiler_options=LONG_RUN)
@@ -122,6 +131,8 @@ def rows_of(
 def cdf(rows: Rows, y: object) -> np.ndarray:
     """The probability of at most each target."""
     y = np.asarray(y, float)
+    if (known := rows.distribution) is not None:
+        return known.cdf(y)
     if not rows.likelihood.support.is_whole:
         return rows.cdf(y)
     return np.where(y < 0, 0, rows.cdf(np.floor(np.maximum(y, 0))))
@@ -129,6 +140,8 @@ def cdf(rows: Rows, y: object) -> np.ndarray:
 
 def quantiles(rows: Rows, levels: np.ndarray) -> np.ndarray:
     """The quantiles of targets at given levels, [N, levels]."""
+    if (known := rows.distribution) is not None:
+        return known.ppf(levels[:, None]).T
     shape = (len(rows.mean), len(levels))
     each = rows.take(np.repeat(np.arange(shape[0]), shape[1]))
     likelihood, aims = rows.likelihood, np.tile(levels, shape[0])

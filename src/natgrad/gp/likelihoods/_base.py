@@ -161,6 +161,10 @@ class AbstractLikelihood(eqx.Module):
         is_leaf = lambda leaf: leaf is None
         return eqx.tree_at(fields, self, [*columns.values()], is_leaf=is_leaf)
 
+    def site(self, y: Target) -> tuple[Scalar, Scalar] | None:
+        """λ and Λ if p(y | f) is exp(λ f − Λ f²/2) but for a constant; else None."""
+        return None
+
     @abc.abstractmethod
     def log_prob(self, f: Latent, y: Target) -> Scalar:
         """log p(y | f)"""

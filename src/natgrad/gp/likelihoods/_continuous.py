@@ -85,6 +85,10 @@ class Gaussian(AbstractLikelihood):
     def _log_total(self) -> Scalar:
         return self.log_variance if self.noise_sd is None else jnp.log(self.total)
 
+    def site(self, y: Target) -> tuple[Scalar, Scalar]:
+        precision = 1 / self.total
+        return precision * y.astype(precision.dtype), precision
+
     def log_prob(self, f: Scalar, y: Target) -> Scalar:
         return normal_log_prob((y.astype(f.dtype) - f) ** 2, self._log_total())
 

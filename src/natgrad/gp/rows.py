@@ -1,0 +1,664 @@
+"""Gaussian processes that keep their rows: a row is predicted from those that matter.
+
+Hyperparameters climb the log density of left-out rows. A prediction is then conditioned
+on all rows or, if these are many, on inducing inputs for what is smooth and the nearest
+rows for what they leave. Sites make every likelihood Gaussian.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from natgrad._padding import fill_up
+from natgrad.data._batches import Batch, Columns
+from natgrad.errors import InputError
+from natgrad.families.gaussian import Moments as GaussianMoments
+from natgrad.gp import _calibration as calibration
+from natgrad.gp._given import (
+    CHUNK,
+    LEAF,
+    GivenAll,
+    GivenNear,
+    Neighborhood,
+    given_all,
+    given_near,
+    jit_once,
+    solved_widened,
+)
+from natgrad.gp._left_out import (
+    LEAST,
+    STEPS,
+    Hyperparameters,
+    Table,
+    local_steps,
+    natural_target,
+    own_sites,
+    train,
+)
+from natgrad.gp._nearest import Nearest, cut_into_leaves, metric
+from natgrad.gp._quantiles import Rows, cdf, quantiles, rows_of
+from natgrad.gp._sites import Sites
+from natgrad.gp._sparse import SparseGP
+from natgrad.gp._warps import Kind, Warp, candidates, warp_of
+from natgrad.gp.kernels import AbstractKernel, Linear, Matern12, Matern52, Separate
+from natgrad.gp.likelihoods import AbstractLikelihood
+from natgrad.gp.likelihoods._calibrated import Calibrated
+from natgrad.gp.likelihoods._rows import check
+from natgrad.gp.means import Constant
+from natgrad.linalg import Sqrt
+from natgrad.linalg._triangular import cholesky
+
+
+__all__ = ["fit", "condition", "RowGP"]
+
+ALL = 4000
+"""A table of up to so many rows is conditioned on all of them."""
+
+NEIGHBORS, INDUCING = 64, 256
+"""Above that: on how many of the nearest rows, and on how many inducing inputs."""
+
+FEATURES = 2**26
+"""Features of rows that are kept at most; more rows have fewer inducing inputs."""
+
+HELD, MOST_HELD = 0.1, 1000
+"""The share of the rows, and the most, that train nothing: the score is theirs."""
+
+NATURAL_STEPS, TOLERANCE = 60, 1e-6
+"""Natural steps on the sites of all rows, at most; they end when one gains too few nats
+a row."""
+
+SWEEPS = 3
+"""How often the sites of many rows are renewed."""
+
+TRIAL, GAIN = 30, 0.05
+"""Steps of training by which warps are compared, and the nats a row that one must gain.
+"""
+
+
+class Units(NamedTuple):
+    """What inputs are centred at and divided by, and the warp of the targets."""
+
+    center: np.ndarray
+    scale: np.ndarray
+    warp: Warp = Warp()
+
+    def inputs(self, x: object) -> np.ndarray:
+        """Inputs in the model's units."""
+        x = np.asarray(x, float)
+        if x.ndim != 2 or x.shape[1] != len(self.center):
+            raise InputError(
+                f"x has shape {list(x.shape)}; it should be rows of "
+                f"{len(self.center)} inputs"
+            )
+        return np.ascontiguousarray((x - self.center) / self.scale)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RowGP:
+    """A Gaussian process given rows, which it keeps; `fit` and `condition` make one.
+
+    `score` is the mean log density of rows that trained nothing, each left out.
+
+    >>> fitted = gp.rows.fit(x, y, steps=50)
+    >>> print(fitted.quantiles([[0.25]], [0.05, 0.95]).shape)
+    (1, 2)
+    """
+
+    hyper: Hyperparameters
+    table: Table
+    sites: Sites
+    units: Units
+    groups: np.ndarray | None
+    latents: tuple[GivenAll | GivenNear, ...]
+    resolution: float = 0.0
+    errors: np.ndarray | None = None
+    error_scale: float = 1.0
+    score: float = math.nan
+
+    def latent(self, x: object) -> tuple[np.ndarray, np.ndarray]:
+        """The mean and the variance of each latent function at each row of x."""
+        x = self.units.inputs(x)
+        return self._moments(x, [each.moments(x) for each in self.latents])
+
+    def left_out(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The same at some of its own rows, each without its site or its group."""
+        each = [latent.left_out(rows, self.groups) for latent in self.latents]
+        return self._moments(self.table.x[rows], each)
+
+    def all_left_out(self) -> tuple[np.ndarray, np.ndarray]:
+        """The same at all of them, fast: of many rows, from rows of the same leaf."""
+        each = [latent.all_left_out(self.groups) for latent in self.latents]
+        return self._moments(self.table.x, each)
+
+    def _moments(self, x: np.ndarray, each: Any) -> tuple[np.ndarray, np.ndarray]:
+        mean, var = (self._stacked(part) for part in zip(*each, strict=True))
+        return mean + prior_mean(self.hyper, x), np.maximum(var, 0)
+
+    def _stacked(self, each: Sequence[np.ndarray]) -> np.ndarray:
+        """Rows of each latent function, [*L, N]."""
+        return np.stack(each) if self.sites.linear.ndim > 1 else each[0]
+
+    # Targets, in the user's units
+
+    def _rows(self, x: object, columns: Columns | None) -> Rows:
+        columns = {name: np.asarray(each) for name, each in (columns or {}).items()}
+        if self.errors is not None:
+            near = self._index().query(self.units.inputs(x), calibration.NEAR)
+            columns["roughness"] = calibration.roughness(self.errors, near)
+        mean, var = (np.moveaxis(each, -1, 0) for each in self.latent(x))
+        return rows_of(self.hyper.likelihood, mean, var, columns)
+
+    def _index(self) -> Nearest:
+        latent = self.latents[0]
+        if isinstance(latent, GivenNear):
+            return latent.index
+        x = self.table.x
+        return Nearest(x, metric(self.hyper.kernel, x.shape[1]))
+
+    def predict(
+        self, x: object, columns: Columns | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The mean and the variance of the target at each row of x."""
+        warp = self.units.warp
+        if warp.kind == "identity":
+            mean, var = self._rows(x, columns).jax("moments")
+            return warp.back(mean), var * (warp.unit * warp.scale) ** 2
+        found = self.quantiles(x, calibration.LEVELS, columns)
+        found = calibration.clipped(found, warp.back(self.table.y))
+        return found.mean(1), found.var(1)
+
+    def quantiles(
+        self, x: object, levels: object, columns: Columns | None = None
+    ) -> np.ndarray:
+        """The quantiles of the target at the given levels, [N, levels]."""
+        levels = np.atleast_1d(np.asarray(levels, float))
+        return self.units.warp.back(quantiles(self._rows(x, columns), levels))
+
+    def cdf(self, x: object, y: object, columns: Columns | None = None) -> np.ndarray:
+        """The probability that the target is at most y, at each row."""
+        return cdf(self._rows(x, columns), self.units.warp.to(y))
+
+    def probabilities(self, x: object, columns: Columns | None = None) -> np.ndarray:
+        """The probability of each class at each row of x, [N, K]."""
+        return self._rows(x, columns).jax("probabilities")
+
+    def log_density(
+        self, x: object, y: object, columns: Columns | None = None
+    ) -> np.ndarray:
+        """The log predictive density of each target.
+
+        A target that was rounded has the probability of all that rounds to it, divided
+        by the width of that.
+        """
+        return self._log_density(self._rows(x, columns), np.asarray(y, float))
+
+    def _log_density(self, rows: Rows, y: np.ndarray) -> np.ndarray:
+        warp = self.units.warp
+        density = rows.jax("log_predictive", warp.to(y)) + warp.log_slope(y)
+        if not self.resolution:
+            return density
+        ends = (warp.to(y + side * self.resolution / 2) for side in (-1, 1))
+        low, high = (cdf(rows, end) for end in ends)
+        # A difference of probabilities has digits where it is not small.
+        mass, is_large = high - low, high - low > 1e-6
+        log_mass = np.log(np.where(is_large, mass, 1) / self.resolution)
+        return np.where(is_large, log_mass, density)
+
+    # Other values
+
+    def append(
+        self,
+        x: object,
+        y: object,
+        weight: object = None,
+        columns: Columns | None = None,
+    ) -> "RowGP":
+        """The same with more rows; hyperparameters, calibration and score stay.
+
+        Raises:
+            InputError: If the rows cannot be used, or the model has groups.
+
+        >>> first = gp.rows.fit(x[:40], y[:40], steps=50)
+        >>> len(first.append(x[40:], y[40:]).table.x)
+        50
+        """
+        if self.groups is not None:
+            raise InputError("a model with groups cannot be appended to; fit all rows")
+        more = checked(x, y, weight, columns)
+        more = more._replace(x=self.units.inputs(more.x), y=self.units.warp.to(more.y))
+        table = jax.tree.map(lambda a, b: np.concatenate([a, b]), self.table, more)
+        sites = initial_sites(self.hyper, more)
+        join = lambda a, b: np.concatenate([a, b], -1)
+        sites = jax.tree.map(join, self.sites, sites)
+        latent = self.latents[0]
+        options: dict[str, Any] = {"all_rows": max(ALL, len(self.table.x))}
+        if isinstance(latent, GivenNear):
+            options = {"all_rows": 0, "inducing": latent.inputs}
+            options["neighbors"] = latent.neighbors
+        given = condition(self.hyper, table, sites, units=self.units, **options)
+        same = ("resolution", "error_scale", "score")
+        kept = {name: getattr(self, name) for name in same}
+        given = dataclasses.replace(given, **kept)
+        return given if self.errors is None else with_errors(given)
+
+    def compact(self) -> SparseGP:
+        """The inducing inputs alone: a model without rows, in the units of this one's.
+
+        What inducing inputs do not explain of a row counts as its noise. A prediction
+        takes microseconds, and the model can be saved and exported.
+
+        Raises:
+            InputError: If there are no inducing inputs, or several latent functions.
+        """
+        (latent, *others), hyper = self.latents, self.hyper
+        is_near = isinstance(latent, GivenNear)
+        if not is_near or others or not len(latent.inputs):
+            raise InputError(
+                "compact() needs one latent function with inducing inputs; fit with "
+                "all_rows=0 and num_inducing above 0"
+            )
+        inputs = latent.inputs
+        found = solved_widened(hyper.kernel, self.table.x, self.sites, inputs)
+        q = GaussianMoments(found.mean, Sqrt(cholesky(found.root.T @ found.root)))
+        return SparseGP(hyper.kernel, hyper.likelihood, inputs, q, hyper.mean)
+
+    def sample_latent(self, seed: int, x: object, num: int = 1) -> np.ndarray:
+        """Draws of f at all rows of x jointly, [num, N] or [num, L, N].
+
+        Raises:
+            InputError: If predictions are from the nearest rows, which have no joint
+                distribution.
+        """
+        x, draws = self.units.inputs(x), []
+        random = np.random.default_rng(seed)
+        for latent in self.latents:
+            mean, cov = latent.joint(x)
+            values, vectors = np.linalg.eigh(cov)
+            root = vectors * np.sqrt(np.maximum(values, 0))
+            draws.append(mean + random.standard_normal((num, len(x))) @ root.T)
+        found = np.stack(draws, 1) if self.sites.linear.ndim > 1 else draws[0]
+        return found + prior_mean(self.hyper, x)
+
+
+# Conditioning
+
+
+def condition(
+    hyper: Hyperparameters,
+    data: Sequence[Any],
+    sites: Sites | None = None,
+    *,
+    groups: np.ndarray | None = None,
+    inducing: np.ndarray | None = None,
+    neighbors: int = NEIGHBORS,
+    all_rows: int = ALL,
+    units: Units | None = None,
+) -> RowGP:
+    """A Gaussian process given rows (x, y), (x, y, weight) or with columns.
+
+    Up to `all_rows` rows are all conditioned on. Of more, a prediction sees the
+    `neighbors` nearest, and all others through the `inducing` inputs. If the likelihood
+    is not Gaussian in f, natural steps on the sites begin at `sites`.
+
+    >>> hyper = gp.rows.Hyperparameters(model.kernel, model.likelihood, model.mean)
+    >>> given = gp.rows.condition(hyper, (x, y))
+    >>> given.latent([[0.25]])[0].shape
+    (1,)
+    """
+    table = checked(*data)
+    width = table.x.shape[1]
+    units = units or Units(np.zeros(width), np.ones(width))
+    own = all_own_sites(hyper, table)
+    if own is not None:
+        sites = own
+    elif sites is None:
+        sites = initial_sites(hyper, table)
+    given = RowGP(hyper, table, sites, units, groups, ())
+    if len(table.x) <= all_rows:
+        return with_sites(given, sites) if own is not None else settled(given)
+    scale = metric(hyper.kernel, width)
+    index = Nearest(table.x, scale)
+    inputs = np.zeros((0, width)) if inducing is None else np.asarray(inducing)
+    leaves = cut_into_leaves(index.x, LEAF)
+    at = Neighborhood(index, min(neighbors, len(table.x)), inputs, leaves)
+    return with_sites(given, sites, at) if own is not None else swept(given, at)
+
+
+def with_sites(given: RowGP, sites: Sites, at: Neighborhood | None = None) -> RowGP:
+    """The same rows with other sites."""
+    kernel, x = given.hyper.kernel, given.table.x
+    pairs = zip(*map(np.atleast_2d, sites), strict=True)
+    each = [Sites(*pair) for pair in pairs]
+    is_separate = isinstance(kernel, Separate)
+    kernels = kernel.kernels if is_separate else (kernel,) * len(each)
+    latents = tuple(
+        given_all(own, x, one) if at is None else given_near(own, x, one, at)
+        for own, one in zip(kernels, each, strict=True)
+    )
+    return dataclasses.replace(given, sites=sites, latents=latents)
+
+
+def settled(given: RowGP, steps: int = NATURAL_STEPS) -> RowGP:
+    """The sites at which the ELBO of all rows is highest, by natural steps.
+
+    A step that lowers it is tried again at a quarter of its length.
+    """
+    sites, best, value, rate = given.sites, given, -math.inf, 1.0
+    target = sites
+    for _ in range(steps + 1):
+        tried = with_sites(given, sites)
+        reached, aim = _at_sites(tried)
+        if reached >= value:
+            gain, best, value, target = reached - value, tried, reached, aim
+            rate = min(1.0, 4 * rate)
+            if gain < TOLERANCE * len(given.table.x):
+                break
+        else:
+            rate /= 4
+        move = lambda a, b, rate=rate: a + rate * (b - a)
+        sites = jax.tree.map(move, best.sites, target)
+    return best
+
+
+def elbo(given: RowGP) -> float:
+    """The evidence lower bound (ELBO) in nats, of a model that is given all rows."""
+    return _at_sites(given)[0]
+
+
+def _at_sites(given: RowGP) -> tuple[float, Sites]:
+    """The ELBO, and where a natural step of size 1 leads."""
+    each = [latent.marginals() for latent in given.latents]  # pyright: ignore
+    *moments, kl = zip(*each, strict=True)
+    mean, var = (given._stacked(part) for part in moments)
+    prior = np.broadcast_to(prior_mean(given.hyper, given.table.x), mean.shape)
+    likelihood = given.hyper.likelihood
+    target = lambda rows, *others: _natural_target(likelihood, *others, rows)
+    fit, found = by_chunk(target, given.table, mean + prior, var, prior)
+    return float(fit.sum() - sum(kl)), found
+
+
+def swept(given: RowGP, at: Neighborhood) -> RowGP:
+    """Sites renewed leaf by leaf, with inducing variables solved in between."""
+    likelihood, sites = given.hyper.likelihood, given.sites
+    prior = prior_mean(given.hyper, given.table.x)
+    prior = np.broadcast_to(prior, sites.linear.shape)
+    renew = lambda rows, *others: _local_steps(likelihood, *others, rows)
+    for _ in range(SWEEPS):
+        mean, var = with_sites(given, sites, at).all_left_out()
+        sites = by_chunk(renew, given.table, mean - prior, var, prior, sites)
+    return with_sites(given, sites, at)
+
+
+# Functions of rows, in chunks
+
+
+_natural_target = jit_once(natural_target)
+
+
+@jit_once
+def _local_steps(
+    likelihood: AbstractLikelihood,
+    mean: Array,
+    var: Array,
+    prior: Array,
+    sites: Sites,
+    rows: Batch,
+) -> Sites:
+    return local_steps(likelihood, (mean, var), prior, sites, rows)
+
+
+@jit_once
+def _initial_sites(hyper: Hyperparameters, rows: Batch) -> Sites:
+    latents, size = hyper.likelihood.latents, len(rows.x)
+    shape = (size,) if latents is None else (latents, size)
+    x = jnp.asarray(rows.x)
+    both = hyper.mean(x), hyper.kernel.diag(x)
+    prior, var = (jnp.broadcast_to(each, shape) for each in both)
+    start = Sites(jnp.zeros_like(var), jnp.full_like(var, LEAST))
+    others = jnp.zeros_like(var), var
+    return local_steps(hyper.likelihood, others, prior, start, rows, turns=8)
+
+
+@jit_once
+def _own_sites(hyper: Hyperparameters, rows: Batch) -> Sites | None:
+    prior = hyper.mean(jnp.asarray(rows.x))
+    own = own_sites(hyper.likelihood, rows)
+    return own and Sites(own.linear - own.precision * prior, own.precision)
+
+
+@jit_once
+def _prior_mean(hyper: Hyperparameters, rows: Batch) -> Array:
+    return hyper.mean(jnp.asarray(rows.x))
+
+
+def initial_sites(hyper: Hyperparameters, table: Table) -> Sites:
+    """Sites of rows that know nothing of each other."""
+    return by_chunk(lambda rows: _initial_sites(hyper, rows), table)
+
+
+def all_own_sites(hyper: Hyperparameters, table: Table) -> Sites | None:
+    """The sites of rows whose likelihood is Gaussian in f, else None."""
+    return by_chunk(lambda rows: _own_sites(hyper, rows), table)
+
+
+def prior_mean(hyper: Hyperparameters, x: np.ndarray) -> np.ndarray:
+    """The prior mean of f at some rows, [*L, N]."""
+    rows = Table(x, x[:, 0], x[:, 0], {})
+    return by_chunk(lambda rows: _prior_mean(hyper, rows), rows)
+
+
+def by_chunk(function: Callable[..., Any], table: Table, *others: Any) -> Any:
+    """A function of rows, and of arrays whose last axis they are, chunk by chunk."""
+    size, parts = len(table.x), []
+    for start in range(0, size, CHUNK):
+        rows = Batch(*fill_up(table, CHUNK, start))
+        pad = lambda a, start=start: fill_up(a.T, CHUNK, start).T
+        found = function(rows, *jax.tree.map(pad, others))
+        cut = lambda a, most=min(CHUNK, size - start): np.asarray(a)[..., :most]
+        parts.append(jax.tree.map(cut, found))
+    return jax.tree.map(lambda *parts: np.concatenate(parts, -1), *parts)
+
+
+# Fitting
+
+
+def fit(
+    x: object,
+    y: object,
+    likelihood: AbstractLikelihood | None = None,
+    *,
+    weight: object = None,
+    groups: object = None,
+    columns: Columns | None = None,
+    kernel: AbstractKernel | None = None,
+    warps: Sequence[Kind] | None = None,
+    neighbors: int = NEIGHBORS,
+    num_inducing: int = INDUCING,
+    all_rows: int = ALL,
+    steps: int = STEPS,
+    seed: int = 0,
+) -> RowGP:
+    """Fits a Gaussian process to rows, which it keeps.
+
+    Without a `likelihood` targets are real: natgrad chooses among `warps` of them, and
+    calibrates a Student-t distribution on left-out rows. If new rows will be of new
+    groups, such as the next weeks of an hourly table, give the `groups` of the rows:
+    these are then left out together. Rows with equal inputs and targets count as one of
+    their total weight.
+
+    Raises:
+        InputError: If the rows cannot be used.
+        FitError: If a kernel matrix is not positive definite.
+
+    >>> fitted = gp.rows.fit(x, y)
+    >>> mean, variance = fitted.predict([[0.25]])
+    >>> print(mean.round(1))
+    [0.9]
+    """
+    table = checked(x, y, weight, columns)
+    table, groups = in_random_order(table, groups, seed)
+    units = Units(*center_and_scale(table))
+    table = table._replace(x=units.inputs(table.x))
+    held = held_out(len(table.x), groups, seed)
+    rest = np.setdiff1d(np.arange(len(table.x)), held)
+    own = None if groups is None else groups[rest]
+    level = None if likelihood is None else likelihood.latents
+    hyper = Hyperparameters(
+        initial_kernel(table.x.shape[1]) if kernel is None else kernel,
+        Calibrated(0.1) if likelihood is None else likelihood,
+        Constant(0.0 if level is None else np.zeros(level)),
+    )
+    kinds: Sequence[Kind] = ("identity",)
+    if likelihood is None:
+        kinds = candidates(table.y) if warps is None else warps
+        trials = [warp_of(kind, table.y, table.weight) for kind in kinds]
+        gains = [0.0] * len(trials)
+        for place, each in enumerate(trials if len(trials) > 1 else ()):
+            some = table._replace(y=each.to(table.y)).take(rest)
+            found = train(hyper, some, groups=own, steps=TRIAL, seed=seed)
+            slope = each.log_slope(table.y)[rest][found.rows].mean((1, 2))
+            gains[place] = float((slope - found.losses)[TRIAL // 2 :].mean())
+        best = int(np.argmax(gains))
+        best = best if gains[best] > gains[0] + GAIN else 0
+        units = units._replace(warp=trials[best])
+    else:
+        check(likelihood, table.y, table.columns)
+    resolution = 0.0 if likelihood is not None else smallest_step(table.y)
+    table = table._replace(y=units.warp.to(table.y))
+    some = table.take(rest)
+    sites = all_own_sites(hyper, some)
+    start = initial_sites(hyper, some) if sites is None else sites
+    found = train(hyper, some, start, groups=own, steps=steps, seed=seed)
+    if sites is None:
+        sites = initial_sites(found.hyper, table)
+        for whole, part in zip(sites, found.sites, strict=True):
+            whole[..., rest] = part
+    # Rows are in random order, and so are these.
+    number = min(num_inducing, FEATURES // len(table.x), len(table.x))
+    options: dict[str, Any] = {
+        "neighbors": neighbors,
+        "all_rows": all_rows,
+        "groups": groups,
+    }
+    inputs = table.x[:number]
+    given = condition(
+        found.hyper, table, sites, inducing=inputs, units=units, **options
+    )
+    return scored(dataclasses.replace(given, resolution=resolution), held)
+
+
+def initial_kernel(width: int) -> AbstractKernel:
+    """A smooth, a rough and a linear part, for inputs of variance 1."""
+    length = np.full(width, math.sqrt(width))
+    return Matern52(length) + Matern12(length, 0.3) + Linear(0.1 / width)
+
+
+def checked(
+    x: Any, y: Any, weight: Any = None, columns: Columns | None = None
+) -> Table:
+    """Rows as arrays of numbers, those with a weight."""
+    x, y = np.asarray(x, float), np.asarray(y, float)
+    if x.ndim != 2 or y.shape != x.shape[:1]:
+        raise InputError(
+            f"x has shape {list(x.shape)} and y has {list(y.shape)}; they should be "
+            "rows of inputs, [N, D], and their targets, [N]"
+        )
+    weight = np.ones(len(x)) if weight is None else np.asarray(weight, float)
+    columns = {name: np.asarray(each, float) for name, each in (columns or {}).items()}
+    for name, each in {"x": x, "y": y, "weight": weight, **columns}.items():
+        bad = np.flatnonzero(~np.isfinite(each.reshape(len(each), -1)).all(1))
+        if len(each) != len(x) or bad.size:
+            where = f"is not finite in row {bad[0]}" if bad.size else f"has {len(each)}"
+            raise InputError(
+                f"{name} {where}; it should be finite in all {len(x)} rows"
+            )
+    table = Table(x, y, weight, columns)
+    if (weight < 0).any() or not weight.any():
+        raise InputError("weights should be 0 or more, and not all 0")
+    return table if weight.all() else table.take(np.flatnonzero(weight))
+
+
+def in_random_order(
+    table: Table, groups: Any, seed: int
+) -> tuple[Table, np.ndarray | None]:
+    """Distinct rows by a seed, whatever order they came in; weights with mean 1."""
+    keys = [table.x, table.y[:, None], *(a[:, None] for a in table.columns.values())]
+    if groups is not None:
+        groups = np.unique(np.asarray(groups), return_inverse=True)[1].ravel()
+        keys.append(groups[:, None])
+    unique = np.unique(
+        np.concatenate(keys, 1), axis=0, return_index=True, return_inverse=True
+    )
+    total = np.bincount(unique[2].ravel(), table.weight)
+    order = np.random.default_rng(seed).permutation(len(total))
+    rows, total = unique[1][order], total[order] / total.mean()
+    return table.take(rows)._replace(weight=total), groups and groups[rows]
+
+
+def center_and_scale(table: Table) -> tuple[np.ndarray, np.ndarray]:
+    """Of the inputs; a constant one is divided by infinity, and so is always 0."""
+    share = table.weight / table.weight.sum()
+    center = share @ table.x
+    scale = np.sqrt(share @ (table.x - center) ** 2)
+    return center, np.where(scale > 1e-9 * np.abs(table.x).max(0), scale, np.inf)
+
+
+def held_out(rows: int, groups: np.ndarray | None, seed: int) -> np.ndarray:
+    """Rows that train nothing: a tenth, or 1,000, in whole groups."""
+    most = min(int(HELD * rows), MOST_HELD)
+    random = np.random.default_rng([seed, 1])
+    if groups is None:
+        return random.permutation(rows)[:most]
+    sizes = np.bincount(groups)
+    order = random.permutation(len(sizes))
+    number = max(1, int((sizes[order].cumsum() <= most).sum()))
+    return np.flatnonzero(np.isin(groups, order[:number]))
+
+
+def smallest_step(y: np.ndarray) -> float:
+    """The smallest gap between targets if half of them or more are repeated, or 0."""
+    values = np.unique(y)
+    return float(np.diff(values).min()) if 1 < len(values) <= len(y) / 2 else 0.0
+
+
+def with_errors(given: RowGP) -> RowGP:
+    """With the standardised residual of each of its rows, left out."""
+    mean, var = given.all_left_out()
+    likelihood: Any = given.hyper.likelihood
+    sd = given.error_scale * np.sqrt(var + float(likelihood.variance))
+    return dataclasses.replace(given, errors=(given.table.y - mean) / sd)
+
+
+def scored(given: RowGP, held: np.ndarray) -> RowGP:
+    """With the score of held-out rows, and calibrated if the likelihood can be."""
+    likelihood, table = given.hyper.likelihood, given.table
+    is_all = isinstance(given.latents[0], GivenAll)
+    rows = np.arange(len(table.x)) if is_all else held
+    mean, var = given.left_out(rows)
+    own = table.take(rows)
+    columns = dict(own.columns)
+    if isinstance(likelihood, Calibrated):
+        scale = math.exp(float(likelihood.log_scale))
+        given = with_errors(dataclasses.replace(given, error_scale=scale))
+        near, is_real = given._index().others(rows, calibration.NEAR, given.groups)
+        rough = calibration.roughness(np.asarray(given.errors), near, is_real)
+        residuals = calibration.Residuals(mean, var, own.y, rough, own.weight)
+        args = residuals, given.units.warp, given.resolution
+        likelihood = calibration.calibrate(likelihood, *args)
+        hyper = given.hyper._replace(likelihood=likelihood)
+        given = dataclasses.replace(given, hyper=hyper)
+        columns["roughness"] = rough
+    if not len(held):
+        return given
+    is_held = np.isin(rows, held)
+    mean, var = (np.moveaxis(each, -1, 0) for each in (mean, var))
+    known = rows_of(likelihood, mean, var, columns).take(is_held)
+    density = given._log_density(known, given.units.warp.back(own.y[is_held]))
+    weight = own.weight[is_held]
+    return dataclasses.replace(given, score=float(weight @ density / weight.sum()))

@@ -1,0 +1,308 @@
+"""Gaussian processes that keep their rows: limits, brute force, refits, invariances."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from natgrad import gp
+from natgrad.errors import InputError
+from natgrad.gp import likelihoods, rows
+from natgrad.gp._given import GivenNear
+from natgrad.gp._left_out import Hyperparameters, Table
+from natgrad.gp._sites import Sites
+from natgrad.gp.kernels import Linear, Matern12, Matern52
+from natgrad.gp.means import Constant
+
+
+SITES = {
+    "bernoulli": likelihoods.Bernoulli(),
+    "poisson": likelihoods.Poisson(),
+    "negative-binomial": likelihoods.NegativeBinomial(),
+    "gamma": likelihoods.Gamma(),
+    "ordinal": likelihoods.Ordinal([-0.5, 0.5]),
+    "student-t": likelihoods.StudentT(0.3),
+}
+
+
+@pytest.fixture
+def table():
+    random = np.random.default_rng(0)
+    x = random.standard_normal((150, 3))
+    y = np.sin(2 * x[:, 0]) + 0.3 * x[:, 1] + 0.1 * random.standard_normal(150)
+    return x, y
+
+
+def hyper_of(likelihood):
+    kernel = Matern52([1.0, 2.0, 3.0]) + Matern12([2.0, 2.0, 3.0], 0.3) + Linear(0.1)
+    return Hyperparameters(kernel, likelihood, Constant(0.2))
+
+
+def batch_of(x, y, keep=slice(None)):
+    return Table(x[keep], y[keep], np.ones(len(y[keep])))
+
+
+def targets(name, f, random):
+    counts = random.poisson(np.exp(f))
+    return {
+        "bernoulli": (f + random.standard_normal(len(f)) > 0) * 1.0,
+        "poisson": counts * 1.0,
+        "negative-binomial": counts * 1.0,
+        "gamma": random.gamma(2.0, np.exp(f) / 2) + 1e-3,
+        "ordinal": np.digitize(f, [-0.5, 0.5]) * 1.0,
+        "student-t": f + 0.3 * random.standard_t(3, len(f)),
+    }[name]
+
+
+# Limits
+
+
+def test_all_rows_are_as_many_neighbors(table):
+    x, y = table
+    hyper, batch, new = (
+        hyper_of(likelihoods.Gaussian(0.01)),
+        batch_of(x, y),
+        x[:9] + 0.1,
+    )
+    whole = rows.condition(hyper, batch)
+    near = rows.condition(hyper, batch, all_rows=0, neighbors=150)
+    for a, b in zip(whole.latent(new), near.latent(new), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-8)
+    some = np.arange(20)
+    for a, b in zip(whole.left_out(some), near.left_out(some), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-8)
+
+
+def test_inducing_inputs_change_nothing_where_all_rows_are_one_leaf(table):
+    x, y = table[0][:60], table[1][:60]
+    hyper, batch, new = (
+        hyper_of(likelihoods.Gaussian(0.01)),
+        batch_of(x, y),
+        x[:9] + 0.1,
+    )
+    whole = rows.condition(hyper, batch)
+    both = rows.condition(hyper, batch, inducing=x[:16], all_rows=0, neighbors=60)
+    for a, b in zip(whole.latent(new), both.latent(new), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def dense_of_leaves(given, keep):
+    """f at each row from those that are kept, if own parts are independent of other
+    leaves': by one dense matrix."""
+    x, kernel = given.table.x, given.hyper.kernel
+    z = given.latents[0].inputs
+    cov = np.asarray(kernel(x, x))
+    cross = np.asarray(kernel(z, x))
+    prior = np.asarray(kernel(z, z))
+    shared = cross.T @ np.linalg.solve(prior, cross)
+    places = given.latents[0].leaves
+    leaf = np.zeros(len(x), int)
+    for number, block in enumerate(places):
+        leaf[block[block >= 0]] = number
+    full = np.where(leaf[:, None] == leaf, cov, shared)
+    total = full[np.ix_(keep, keep)] + np.diag(1 / given.sites.precision[keep])
+    target = (given.sites.linear / given.sites.precision)[keep]
+    solved = np.linalg.solve(total, full[keep])
+    return solved.T @ target, np.diag(full) - (full[keep] * solved).sum(0)
+
+
+def test_rows_left_out_of_leaves_agree_with_a_dense_matrix_without_them(table):
+    x, y = table
+    given = rows.condition(
+        hyper_of(likelihoods.Gaussian(0.04)),
+        batch_of(x, y),
+        inducing=x[:20],
+        all_rows=0,
+    )
+    groups = np.arange(150) // 3
+    mean, var = given.latents[0].all_left_out()
+    for row in (0, 70, 149):
+        keep = np.flatnonzero(np.arange(150) != row)
+        known = dense_of_leaves(given, keep)
+        np.testing.assert_allclose([mean[row], var[row]], [a[row] for a in known], 1e-6)
+    mean, var = given.latents[0].all_left_out(groups)
+    leaves = given.latents[0].leaves
+    if np.isin(leaves, [0, 1, 2]).any(1).sum() == 1:  # or a leaf cuts the group
+        keep = np.flatnonzero(groups != 0)
+        known = dense_of_leaves(given, keep)
+        np.testing.assert_allclose(mean[:3], known[0][:3], 1e-6)
+
+
+# Left-out rows
+
+
+def test_rows_left_out_are_refitted_without(table):
+    x, y = table
+    hyper = hyper_of(likelihoods.Gaussian(0.01))
+    groups = np.arange(150) // 10
+    alone = rows.condition(hyper, batch_of(x, y))
+    grouped = rows.condition(hyper, batch_of(x, y), groups=groups)
+    for given, gone in ((alone, [7]), (grouped, np.arange(10))):
+        keep = np.setdiff1d(np.arange(150), gone)
+        again = rows.condition(hyper, batch_of(x, y, keep)).latent(x[gone])
+        for a, b in zip(given.left_out(np.asarray(gone)), again, strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bernoulli",
+        *(pytest.param(name, marks=pytest.mark.nightly) for name in list(SITES)[1:]),
+    ],
+)
+def test_left_out_sites_agree_with_sites_refitted(name, table):
+    x, f = table[0][:80], table[1][:80]
+    y = targets(name, f, np.random.default_rng(1))
+    hyper = hyper_of(SITES[name])
+    given = rows.condition(hyper, batch_of(x, y))
+    for row in (3, 40):
+        keep = np.flatnonzero(np.arange(80) != row)
+        again = rows.condition(hyper, batch_of(x, y, keep)).latent(x[[row]])
+        both = given.left_out(np.array([row])), again
+        density = [
+            float(
+                hyper.likelihood.log_predictive(
+                    *(jnp.asarray(a[0]) for a in each), jnp.asarray(y[row])
+                )
+            )
+            for each in both
+        ]
+        assert abs(density[0] - density[1]) < 0.02
+
+
+# Sites
+
+
+def test_sites_of_a_conjugate_likelihood_take_one_step(table):
+    x, y = table
+    hyper, batch = hyper_of(likelihoods.Gaussian(0.1)), batch_of(x, y)
+    solved = rows.condition(hyper, batch)
+    nothing = Sites(np.zeros(150), np.full(150, 1e-6))
+    found = rows.settled(rows.with_sites(solved, nothing), steps=1)
+    np.testing.assert_allclose(found.sites.linear, solved.sites.linear, rtol=1e-9)
+    np.testing.assert_allclose(found.sites.precision, solved.sites.precision, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "poisson",
+        *(
+            pytest.param(name, marks=pytest.mark.nightly)
+            for name in list(SITES)
+            if name != "poisson"
+        ),
+    ],
+)
+def test_elbo_of_all_rows_is_that_of_inducing_inputs_at_all(name, table):
+    x, f = table[0][:60], table[1][:60]
+    y = targets(name, f, np.random.default_rng(1))
+    hyper, batch = hyper_of(SITES[name]), batch_of(x, y)
+    given = rows.condition(hyper, batch)
+    sparse = gp.SparseGP(hyper.kernel, hyper.likelihood, x, mean=hyper.mean)
+    solved = gp.update(sparse, (x, y))
+    bound = float(gp.elbo(solved, batch))
+    # A site of a Student-t may be of negative precision; here it is none.
+    digits = 2e-4 if name == "student-t" else 1e-5
+    assert rows.elbo(given) == pytest.approx(bound, rel=digits)
+
+
+# Invariances
+
+
+def fitted(x, y, **options):
+    with jax.numpy_dtype_promotion("standard"):  # in Adam
+        return rows.fit(x, y, warps=("identity",), steps=20, **options)
+
+
+def test_order_units_weights_and_copies_change_nothing(table):
+    x, y = table
+    new, first = x[:5] + 0.1, fitted(x, y)
+    order = np.random.default_rng(1).permutation(150)
+    twice = np.concatenate([x, x]), np.concatenate([y, y])
+    others = {
+        "order": (fitted(x[order], y[order]), 1),
+        "weights": (fitted(x, y, weight=np.full(150, 3.0)), 1),
+        "copies": (fitted(*twice), 1),
+        "units": (fitted(4 * x, y), 4),
+    }
+    for name, (other, unit) in others.items():
+        for a, b in zip(first.predict(new), other.predict(unit * new), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-6, err_msg=name)
+
+
+def test_a_row_given_twice_is_one_of_weight_two(table):
+    x, y = table
+    twice = fitted(np.concatenate([x, x[:1]]), np.append(y, y[0]))
+    weight = np.ones(150)
+    weight[0] = 2
+    once = fitted(x, y, weight=weight)
+    np.testing.assert_allclose(*(each.predict(x[:3])[0] for each in (twice, once)))
+
+
+@pytest.mark.parametrize("all_rows", [rows.ALL, 0])
+def test_rows_that_are_appended_are_as_if_fitted_at_once(table, all_rows):
+    x, y = table
+    first = fitted(x[:120], y[:120], all_rows=all_rows, num_inducing=16, neighbors=20)
+    both = first.append(x[120:], y[120:])
+    sites = jax.tree.map(np.copy, both.sites)
+    units = dict(neighbors=20, all_rows=all_rows)
+    if not all_rows:
+        units["inducing"] = first.latents[0].inputs
+    again = rows.condition(both.hyper, both.table, sites, units=both.units, **units)
+    for a, b in zip(both.latent(x[:5]), again.latent(x[:5]), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-8)
+
+
+# What must not break
+
+
+def test_a_constant_target_and_a_constant_input(table):
+    x = np.concatenate([table[0], np.full((150, 1), 5.0)], 1)
+    mean, var = fitted(x, np.full(150, 7.0)).predict(x[:3])
+    np.testing.assert_allclose(mean, 7, atol=0.01)
+    assert np.isfinite(var).all()
+
+
+def test_a_function_without_noise(table):
+    x, _ = table
+    y = np.sin(x[:, 0]) + x[:, 1]
+    found = fitted(x, y)
+    assert np.isfinite(found.log_density(x[:9] + 0.01, y[:9])).all()
+
+
+def test_few_distinct_inputs():
+    random = np.random.default_rng(0)
+    x = random.integers(0, 5, (400, 2)) * 1.0
+    y = x[:, 0] + random.standard_normal(400)
+    found = fitted(x, y, all_rows=0, num_inducing=20)
+    mean, var = found.predict(x[:20])
+    np.testing.assert_allclose(mean, x[:20, 0], atol=0.6)
+    assert (var > 0.3).all()
+
+
+def test_compact_predicts_as_widened_sites_say(table):
+    x, y = table
+    hyper = hyper_of(likelihoods.Gaussian(0.04))
+    given = rows.condition(hyper, batch_of(x, y), inducing=x[:20], all_rows=0)
+    model, new = given.compact(), x[:7] + 0.1
+    prior, cross = (np.asarray(hyper.kernel(x[:20], a)) for a in (x[:20], x))
+    shared = cross.T @ np.linalg.solve(prior, cross)
+    rest = np.asarray(hyper.kernel.diag(x)) - np.diag(shared)
+    at_new = np.asarray(hyper.kernel(x[:20], new)).T @ np.linalg.solve(prior, cross)
+    mean = 0.2 + at_new @ np.linalg.solve(shared + np.diag(rest + 0.04), y - 0.2)
+    np.testing.assert_allclose(model.marginals(jnp.asarray(new))[0], mean, atol=1e-6)
+
+
+def test_draws_have_the_moments_of_predictions(table):
+    x, y = table
+    given = rows.condition(hyper_of(likelihoods.Gaussian(0.04)), batch_of(x, y))
+    draws = given.sample_latent(0, x[:3] + 0.5, 4000)
+    mean, var = given.latent(x[:3] + 0.5)
+    np.testing.assert_allclose(draws.mean(0), mean, atol=0.05)
+    np.testing.assert_allclose(draws.var(0), var, rtol=0.1)
+    near = rows.condition(given.hyper, given.table, all_rows=0)
+    assert isinstance(near.latents[0], GivenNear)
+    with pytest.raises(InputError, match="no joint distribution"):
+        near.sample_latent(0, x[:3])
