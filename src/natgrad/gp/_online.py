@@ -11,14 +11,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from natgrad._runtime.threads import few_threads, largest
 from natgrad.data._batches import Batch, as_batch, pad_rows, padded, pieces, some_rows
 from natgrad.errors import FitError, InputError, InputWarning, warn
-from natgrad.gp._carried import OldSites, nothing, scaled, sites_of
 from natgrad.gp._fit import check
 from natgrad.gp._following import learned, remembered, transferred, worth_of
+from natgrad.gp._sites import Sites, to_sites
 from natgrad.gp._sizes import ENOUGH
 from natgrad.gp._sparse import SparseGP
 from natgrad.gp._update import PIECE
@@ -60,7 +60,8 @@ class Online(eqx.Module):
     count: int
     learned_at: float
     unsampled: float  # the weight of rows before sampling began
-    old: OldSites
+    sites: Sites
+    shift: float  # what was added to all targets since
     rows: Batch | None
     keys: Float[np.ndarray, " R"]
     num_inducing: int = eqx.field(static=True)
@@ -131,9 +132,11 @@ def online(
     if half_life is not None and not half_life > 0:
         raise InputError(f"half_life is {half_life}; it should be above 0 rows")
     kept = (None, np.zeros(0), limit, memory, half_life, seed)
+    sites = to_sites(model)
     if data is None:
-        return Online(model, 0.0, 0.0, 0, 0.0, 0.0, sites_of(model), *kept)
-    begun = Online(model, 0.0, 0.0, 0, 0.0, 0.0, nothing(model), *kept)
+        return Online(model, 0.0, 0.0, 0, 0.0, 0.0, sites, 0.0, *kept)
+    nothing = jax.tree.map(jnp.zeros_like, sites)
+    begun = Online(model, 0.0, 0.0, 0, 0.0, 0.0, nothing, 0.0, *kept)
     for piece in pieces(_checked(model, data), PIECE):
         begun = _after(begun, piece, is_known=True)
     return begun
@@ -170,24 +173,27 @@ def _after(online: Online, piece: Any, is_known: bool = False) -> Online:
     leaves[stays] = 0
     weight = online.num_data + float(piece.weight.sum())
     learned_at = online.learned_at
-    model, old, lost = online.model, online.old, 0.0
+    model, sites, lost = online.model, online.sites, 0.0
+    shift = np.asarray(online.shift, model.inducing.dtype)
+    before = model
     if is_known:
         learned_at = weight
-        old, more = remembered(model, old, filled, leaves, is_new)
     else:
-        model = _placed(online, filled, len(rows.x))
-        if model is not online.model:
-            old, lost = transferred(model, old)
+        worth, at_present = worth_of(model, sites, filled)
+        before = _placed(online, filled, len(rows.x), worth, float(at_present))
+        if before is not model:
+            sites, lost = transferred(before, model, sites, shift)
+            shift = np.zeros_like(shift)
         is_due = weight >= (1 + GROWN) * learned_at
         steps = STEPS if known == online.count else FEW_STEPS
         steps, learned_at = (steps, weight) if is_due else (1, learned_at)
-        trained, complete = divided(model)
-        gone = _gone(online, filled)
-        trained, value = learned(complete, trained, old, filled, gone, steps)
+        trained, complete = divided(before)
+        gone = _gone(online, worth)
+        trained, value = learned(complete, trained, sites, shift, filled, gone, steps)
         if not np.isfinite(value):
             raise FitError("the ELBO of these rows is not finite; nothing was learned")
         model = complete(trained)
-        old, more = remembered(model, old, filled, leaves, is_new)
+    sites, more = remembered(model, before, sites, shift, filled, leaves, is_new)
     lost = online.lost * online.num_data + max(float(lost + more), 0.0)
     return dataclasses.replace(
         online,
@@ -196,13 +202,14 @@ def _after(online: Online, piece: Any, is_known: bool = False) -> Online:
         lost=lost / weight,
         count=online.count + len(piece.x),
         learned_at=learned_at,
-        old=old,
+        sites=sites,
+        shift=0.0,
         rows=some_rows(rows, stays) if online.memory else None,
         keys=keys[stays],
     )
 
 
-def _gone(online: Online, rows: Batch) -> np.ndarray:
+def _gone(online: Online, worth: Array) -> np.ndarray:
     """How precisely rows that are gone know f, shared out among those that were kept.
 
     These are a uniform sample since sampling began, and so what the former know is
@@ -212,7 +219,6 @@ def _gone(online: Online, rows: Batch) -> np.ndarray:
     if sample is None or not len(sample.x):
         return gone
     known, kept = len(sample.x), float(sample.weight.sum())
-    worth, _ = worth_of(online.model, online.old, rows)
     begin = len(online.model.inducing)
     each = max(online.num_data - online.unsampled - kept, 0.0) / kept
     gone[:known] = each * np.asarray(worth)[begin : begin + known]
@@ -229,7 +235,7 @@ def _faded(online: Online, factor: float) -> Online:
         num_data=factor * online.num_data,
         learned_at=factor * online.learned_at,
         unsampled=factor * online.unsampled,
-        old=scaled(online.old, factor),
+        sites=jax.tree.map(lambda each: factor * each, online.sites),
         rows=rows,
         keys=online.keys / factor,  # rows that count less leave sooner
     )
@@ -238,15 +244,16 @@ def _faded(online: Online, factor: float) -> Online:
 # Where the inducing inputs go
 
 
-def _placed(online: Online, rows: Batch, number: int) -> SparseGP:
+def _placed(
+    online: Online, rows: Batch, number: int, worth: Array, at_present: float
+) -> SparseGP:
     """The model with inducing inputs that see all rows, and q at the prior.
 
     They are chosen among the old ones and the rows, those that were kept and new ones,
     in number as many as help.
     """
     model, limit = online.model, online.num_inducing
-    worth, left = worth_of(model, online.old, rows)
-    at_present, before = float(left), len(model.inducing)
+    before = len(model.inducing)
     is_within = before <= limit
     if is_within and at_present <= ENOUGH * number:
         return model

@@ -1,7 +1,7 @@
 """Sparse Gaussian processes and their evidence bound."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -126,21 +126,28 @@ class SparseGP(eqx.Module):
                 f"function(s) of {type(self.likelihood).__name__}"
             )
 
-    def project(self, x: Float[Array, "B D"]) -> "Projection":
-        """What the ELBO needs from the inputs; it does not depend on q."""
+    def project(
+        self, x: Float[Array, "B D"], inverse: Float[Array, "*S M M"] | None = None
+    ) -> "Projection":
+        """What the ELBO needs from the inputs; it does not depend on q.
+
+        If L⁻¹ is known, it need not be found again.
+        """
         z = self.inducing
         x = jnp.asarray(x, z.dtype)
         if x.ndim != 2 or x.shape[1] != z.shape[1]:
             raise InputError(
                 f"x has shape {list(x.shape)}; it should be rows of {z.shape[1]} inputs"
             )
-        prior, cross = self.kernel(z, z), self.kernel(z, x)
-        inverse = None if self.is_whitened else inverse_factor(prior)
+        cross = self.kernel(z, x)
+        if inverse is None and not self.is_whitened:
+            inverse = inverse_factor(self.kernel(z, z))
         if inverse is None:
-            features = project(prior, cross)
+            features = project(self.kernel(z, z), cross)
         else:
             features = lower_apply(inverse, cross)
         rest = self.kernel.diag(x) - (features**2).sum(-2)
+        inverse = None if self.is_whitened else inverse
         return Projection(features, rest, self.mean(x), inverse)
 
     def marginals(self, x: Float[Array, "B D"]) -> tuple[Latent, Latent]:
@@ -166,12 +173,23 @@ class Projection(NamedTuple):
     mean: Float[Array, "*L B"]
     inverse: Float[Array, "*S M M"] | None
 
+    @property
+    def over_q(self) -> Float[Array, "*S M B"]:
+        """Features that combine the variables of q."""
+        if self.inverse is None:
+            return self.features
+        return self.inverse.mT @ self.features
+
+
+def with_posterior(model: SparseGP, q: Any) -> SparseGP:
+    """The same model with another posterior, or with None."""
+    is_none = lambda node: node is None
+    return eqx.tree_at(lambda model: model.posterior, model, q, is_leaf=is_none)
+
 
 def marginals(q: AbstractGaussian, rows: Projection) -> tuple[Latent, Latent]:
     """The mean and the variance of each latent function at each row."""
-    features = rows.features
-    if rows.inverse is not None:
-        features = rows.inverse.mT @ features
+    features = rows.over_q
     mean = _combined(q.location(), features)
     mean += jnp.broadcast_to(rows.mean, mean.shape)
     var = q.variances(features)
