@@ -10,6 +10,7 @@ from natgrad import gp, mirror_descent
 from natgrad.data._batches import Batch
 from natgrad.gp import _sampled as sampled, exact, kernels, likelihoods, means
 from natgrad.gp._few_rows import LEAST, misfit_of_sample
+from natgrad.gp._sparse import prior_inverse
 
 
 def hyperparameters(noise=0.05):
@@ -33,7 +34,7 @@ def part(batch, some):
 
 def sums_of(of, z, batch):
     model = exact.at_prior(of, z)
-    return exact.unit_sites(model, batch, exact.inverse_of_prior(model))
+    return exact.unit_sites(model, batch, prior_inverse(model))
 
 
 def solved(of, z, batch):

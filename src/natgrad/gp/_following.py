@@ -19,9 +19,14 @@ from natgrad._runtime.programs import SHORT_RUN, filter_jit, jit
 from natgrad.data._batches import Batch
 from natgrad.families.gaussian import AbstractGaussian
 from natgrad.gp._profile import at_best, equal_sites, total_weight, units
-from natgrad.gp._projection import inverse_factor
 from natgrad.gp._sites import Sites, condition, project, sites_at, together
-from natgrad.gp._sparse import Projection, SparseGP, marginals, projected_elbo
+from natgrad.gp._sparse import (
+    Projection,
+    SparseGP,
+    marginals,
+    prior_inverse,
+    projected_elbo,
+)
 from natgrad.gp.kernels import AbstractStationary
 from natgrad.linalg._triangular import matvec
 from natgrad.train._constants import NONE, Constants
@@ -52,7 +57,7 @@ def old_sites(model: SparseGP, sites: Sites, shift: Array | float = 0.0) -> Old:
     """Sites over the variables of q, with `shift` added to all targets since."""
     z = model.inducing
     mean = jnp.broadcast_to(model.mean(z), sites.linear.shape) + shift
-    return Old(sites, z, inverse_factor(model.kernel(z, z)), mean)
+    return Old(sites, z, prior_inverse(model), mean)
 
 
 def transfer(
@@ -127,7 +132,7 @@ def worth_of(model: SparseGP, sites: Sites, rows: Batch) -> tuple[Array, Array]:
     these inducing inputs lose, in nats.
     """
     z, precision = model.inducing, sites.precision
-    inverse = inverse_factor(model.kernel(z, z))
+    inverse = prior_inverse(model)
     there = model.project(jnp.asarray(rows.x), inverse)
     if model.is_whitened:
         precision = inverse.mT @ precision @ inverse

@@ -20,14 +20,8 @@ from natgrad.data._batches import Batch
 from natgrad.gp._few_rows import least_noise
 from natgrad.gp._parameters import Numbers
 from natgrad.gp._sites import Sites, project, together
-from natgrad.gp._sparse import Projection, SparseGP, marginals
-from natgrad.gp.exact import (
-    Hyperparameters,
-    at_prior,
-    inverse_of_prior,
-    solved,
-    unit_sites,
-)
+from natgrad.gp._sparse import Projection, SparseGP, marginals, prior_inverse
+from natgrad.gp.exact import Hyperparameters, at_prior, solved, unit_sites
 from natgrad.gp.likelihoods._rows import log_predictives
 from natgrad.train._history import Record
 from natgrad.train._loop import Fitted
@@ -114,7 +108,7 @@ def _read_once(
 ) -> tuple[Sites, Projection]:
     """What rows add to q if the variance of the noise is 1, and the held-out rows."""
     model = at_prior(hyper, inducing)
-    inverse = inverse_of_prior(model)
+    inverse = prior_inverse(model)
     there = model.project(jnp.asarray(held_out.x, inverse.dtype), inverse)
     there = there._replace(rest=jnp.maximum(there.rest, 0))
     return unit_sites(model, rows, inverse), there

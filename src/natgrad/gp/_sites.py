@@ -14,13 +14,14 @@ from jaxtyping import Array, Float
 
 from natgrad.data._batches import Batch
 from natgrad.families.gaussian import AbstractGaussian, Statistics
-from natgrad.gp._projection import factorized, inverse_factor, jittered
+from natgrad.gp._projection import factorized, jittered
 from natgrad.gp._sparse import (
     Latent,
     Projection,
     SparseGP,
     elbo,
     marginals,
+    prior_inverse,
     with_posterior,
 )
 from natgrad.gp.likelihoods import AbstractLikelihood
@@ -98,9 +99,15 @@ def condition(
 
 def to_sites(model: SparseGP) -> Sites:
     """The sites of a model's posterior, over the variables of q."""
-    theta = model.posterior.natural()
+    return sites_of(
+        model.posterior, None if model.is_whitened else prior_inverse(model)
+    )
+
+
+def sites_of(q: AbstractGaussian, inverse: Array | None = None) -> Sites:
+    """What q adds to its prior; `inverse` is L⁻¹ where q is not whitened."""
+    theta = q.natural()
     sites = Sites(theta.first, -2 * theta.second)
-    inverse = None if model.is_whitened else _inverse(model)
     return Sites(theta.first, sites.precision - _prior_precision(sites, inverse))
 
 
@@ -108,10 +115,6 @@ def _prior_precision(sites: Sites, inverse: Array | None) -> Array:
     if inverse is None:
         return eye_like(sites.precision)
     return jnp.broadcast_to(inverse.mT @ inverse, sites.precision.shape)
-
-
-def _inverse(model: SparseGP) -> Array:
-    return inverse_factor(model.kernel(model.inducing, model.inducing))
 
 
 def with_sites(model: SparseGP, other: SparseGP) -> SparseGP:
@@ -125,14 +128,15 @@ def with_sites(model: SparseGP, other: SparseGP) -> SparseGP:
     >>> bool(abs(again.posterior.mean - trained.posterior.mean).max() < 1e-6)
     True
     """
-    sites = to_sites(other)
-    if not model.is_whitened:
-        return with_posterior(model, condition(model.posterior, sites, _inverse(model)))
-    # u = L v: with W the other L⁻¹ times this L, v has precision I + Wᵀ Λ W.
-    prior = model.kernel(model.inducing, model.inducing)
-    root = cholesky(jittered(prior, factorized(prior).jitter))
-    change = jnp.tril(_inverse(other) @ root)
-    return with_posterior(model, condition(model.posterior, project(change.mT, sites)))
+    sites, inverse = to_sites(other), None
+    if model.is_whitened:
+        # u = L v: with W the other L⁻¹ times this L, v has precision I + Wᵀ Λ W.
+        prior = model.kernel(model.inducing, model.inducing)
+        root = cholesky(jittered(prior, factorized(prior).jitter))
+        sites = project(jnp.tril(prior_inverse(other) @ root).mT, sites)
+    else:
+        inverse = prior_inverse(model)
+    return with_posterior(model, condition(model.posterior, sites, inverse))
 
 
 def dual_elbo(

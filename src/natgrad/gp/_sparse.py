@@ -141,7 +141,7 @@ class SparseGP(eqx.Module):
             )
         cross = self.kernel(z, x)
         if inverse is None and not self.is_whitened:
-            inverse = inverse_factor(self.kernel(z, z))
+            inverse = prior_inverse(self)
         if inverse is None:
             features = project(self.kernel(z, z), cross)
         else:
@@ -156,9 +156,13 @@ class SparseGP(eqx.Module):
 
     def prior_kl(self) -> Float[Array, ""]:
         """KL(q ‖ prior), summed over the latent functions."""
-        z = self.inducing
-        inverse = None if self.is_whitened else inverse_factor(self.kernel(z, z))
+        inverse = None if self.is_whitened else prior_inverse(self)
         return prior_kl(self.posterior, inverse)
+
+
+def prior_inverse(model: SparseGP) -> Float[Array, "*S M M"]:
+    """L⁻¹ of the inducing inputs."""
+    return inverse_factor(model.kernel(model.inducing, model.inducing))
 
 
 class Projection(NamedTuple):

@@ -11,20 +11,35 @@ from natgrad._runtime.programs import filter_jit
 from natgrad._runtime.threads import few_threads, largest
 from natgrad.data._batches import Batch, as_batch, padded, pieces
 from natgrad.errors import FitError, InputWarning, warn
-from natgrad.families.gaussian import AbstractGaussian
+from natgrad.families.gaussian import Moments
 from natgrad.gp._fit import check
 from natgrad.gp._profile import total_weight
-from natgrad.gp._sites import condition, project, sites_at, to_sites, together
-from natgrad.gp._sparse import SparseGP, marginals, with_posterior
+from natgrad.gp._sites import (
+    Sites,
+    condition,
+    project,
+    sites_at,
+    sites_of,
+    to_sites,
+    together,
+)
+from natgrad.gp._sparse import (
+    Projection,
+    SparseGP,
+    marginals,
+    projected_elbo,
+    with_posterior,
+)
 from natgrad.gp.likelihoods import Gaussian
-from natgrad.gp.likelihoods._rows import expected_log_probs
+from natgrad.linalg import Sqrt
+from natgrad.linalg._triangular import eye_like, matvec
 from natgrad.train._profile import minimize_distributions
 
 
 __all__ = ["update"]
 
 STEPS = 20
-"""Natural steps on each piece; where the likelihood is Gaussian, one would do."""
+"""Natural steps on each piece, at most; Gaussian noise needs none."""
 
 PIECE = 2048
 """How many rows are looked at together."""
@@ -60,11 +75,11 @@ def update(model: SparseGP, data: Any) -> SparseGP:
     check(model, batch, "data")
     left = 0.0
     for piece in map(padded, pieces(batch, PIECE)):
-        left += float(_unseen(model, piece) * total_weight(piece))
         with few_threads(largest(model)):
-            model, is_finite = _updated(model, piece)
+            model, share, is_finite = _updated(model, piece)
         if not is_finite:
             raise FitError("the ELBO of these rows is not finite; nothing was learned")
+        left += float(share * total_weight(piece))
     total = float(total_weight(batch))
     if left > UNSEEN * total:
         warn(
@@ -77,28 +92,40 @@ def update(model: SparseGP, data: Any) -> SparseGP:
 
 
 @filter_jit
-def _unseen(model: SparseGP, batch: Batch) -> Array:
-    """The part of the prior variance at some rows that the inducing inputs leave."""
-    x = jnp.asarray(batch.x)
-    rest, prior = jnp.maximum(model.project(x).rest, 0), model.kernel.diag(x)
-    weight = jnp.broadcast_to(jnp.asarray(batch.weight, rest.dtype), rest.shape)
-    return (weight * rest).sum() / (weight * prior).sum()
+def _updated(model: SparseGP, batch: Batch) -> tuple[SparseGP, Array, Array]:
+    """The model whose q has the sites of more rows, and whether it is finite.
 
-
-@filter_jit
-def _updated(model: SparseGP, batch: Batch) -> tuple[SparseGP, Array]:
-    """The model whose q has the sites of more rows, and whether they are finite."""
-    rows = model.project(jnp.asarray(batch.x))
+    Between them, the part of the prior variance that inducing inputs leave at the rows.
+    """
+    q, x = model.posterior, jnp.asarray(batch.x)
+    rows, prior = model.project(x), model.kernel.diag(x)
     if isinstance(model.likelihood, Gaussian):  # sites do not depend on q
         sites = project(rows.over_q, sites_at(model, rows, batch))
-        sites = together(to_sites(model), sites)
-        q = condition(model.posterior, sites, rows.inverse)
-        return with_posterior(model, q), q.is_inside().all()
+    else:
+        sites = _found(model, rows, batch)
+    q = condition(q, together(to_sites(model), sites), rows.inverse)
+    weight = jnp.ones(len(x)) if batch.weight is None else jnp.asarray(batch.weight)
+    weight = weight.astype(prior.dtype)
+    left = (jnp.maximum(rows.rest, 0) @ weight).sum() / (prior @ weight).sum()
+    return with_posterior(model, q), left, q.is_inside().all()
 
-    def loss(q: AbstractGaussian) -> Array:
-        fit = expected_log_probs(model.likelihood, *marginals(q, rows), batch)
-        weight = 1.0 if batch.weight is None else batch.weight.astype(fit.dtype)
-        return q.kl(model.posterior).sum() - (weight * fit).sum()
 
-    found = minimize_distributions(loss, model.posterior, 0.0, STEPS)
-    return with_posterior(model, found.params), jnp.isfinite(found.value)
+def _found(model: SparseGP, rows: Projection, batch: Batch) -> Sites:
+    """The sites of rows, over the variables of q, by guarded natural steps.
+
+    q is N(0, I) in the coordinates w of u = m + F w. Few rows see few directions of w,
+    and the steps are taken in these alone.
+    """
+    q, factor = model.posterior, model.posterior.factor()
+    features, basis = factor.mT @ rows.over_q, eye_like(factor)
+    if features.shape[-1] < features.shape[-2]:
+        basis, features = jnp.linalg.qr(features)
+    there = Projection(features, rows.rest, marginals(q, rows)[0], None)
+    unit = eye_like(features[..., : features.shape[-2]])
+    start = Moments(jnp.zeros_like(unit[..., 0]), Sqrt(unit))
+    loss = lambda w: -projected_elbo(with_posterior(model, w), there, batch)
+    found = minimize_distributions(loss, start, 0.0, STEPS)
+    precise = -2 * q.natural().second @ (factor @ basis)  # F⁻ᵀ of the basis
+    linear, precision = project(precise, sites_of(found.params))
+    linear += matvec(precision, q.location())
+    return Sites(jnp.where(jnp.isfinite(found.value), linear, jnp.nan), precision)

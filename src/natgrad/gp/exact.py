@@ -23,15 +23,9 @@ from natgrad.families.gaussian import Moments
 from natgrad.gp import _few_rows as few_rows
 from natgrad.gp._parameters import Numbers
 from natgrad.gp._profile import total_weight
-from natgrad.gp._projection import (
-    Factor,
-    factor_of,
-    factorized,
-    inverse_factor,
-    with_jitter,
-)
+from natgrad.gp._projection import Factor, factor_of, factorized, with_jitter
 from natgrad.gp._sites import Sites, condition, project, together
-from natgrad.gp._sparse import SparseGP, with_posterior
+from natgrad.gp._sparse import SparseGP, prior_inverse, with_posterior
 from natgrad.gp.kernels import AbstractKernel
 from natgrad.gp.likelihoods import Gaussian
 from natgrad.gp.means import AbstractMean
@@ -176,7 +170,7 @@ def posterior(hyper: Hyperparameters, inducing: Numbers, batch: Batch) -> Sparse
     True
     """
     model = at_prior(hyper, inducing)
-    return solved(model, unit_sites(model, batch, inverse_of_prior(model)))
+    return solved(model, unit_sites(model, batch, prior_inverse(model)))
 
 
 def at_prior(hyper: Hyperparameters, inducing: Numbers) -> SparseGP:
@@ -186,11 +180,6 @@ def at_prior(hyper: Hyperparameters, inducing: Numbers) -> SparseGP:
     # Made in the program: a constant should not have the size of a matrix.
     root = jnp.eye(len(z), dtype=z.dtype)
     return with_posterior(model, Moments(jnp.zeros_like(root[0]), Sqrt(root)))
-
-
-def inverse_of_prior(model: SparseGP) -> Matrix:
-    """L⁻¹ of the inducing inputs."""
-    return inverse_factor(model.kernel(model.inducing, model.inducing))
 
 
 def unit_sites(model: SparseGP, batch: Batch, inverse: Matrix) -> Sites:
