@@ -148,9 +148,8 @@ def transferred(
     model: SparseGP, before: SparseGP, sites: Sites, shift: Array
 ) -> tuple[Sites, Array]:
     """The sites of a model before, as those of a model, and what is lost, in nats."""
-    view, _, lost = transfer(
-        model, old_sites(before, sites, shift), model.project(before.inducing)
-    )
+    old = old_sites(before, sites, shift)
+    view, _, lost = transfer(model, old, model.project(old.x))
     return view, lost
 
 
@@ -197,12 +196,12 @@ def remembered(
     is_new: Array,
 ) -> tuple[Sites, Array]:
     """The sites of all rows that are gone, and what inducing inputs lose, in nats."""
-    old, there = old_sites(before, sites, shift), model.project(jnp.asarray(rows.x))
-    view, _, lost = transfer(model, old, model.project(old.x))
+    old, inverse = old_sites(before, sites, shift), prior_inverse(model)
+    view, _, lost = transfer(model, old, model.project(old.x, inverse))
+    there = model.project(jnp.asarray(rows.x), inverse)
     linear, precision = sites_at(model, there, rows)
-    each = lambda rows: jnp.broadcast_to(
-        jnp.asarray(rows, precision.dtype), precision.shape
-    )
+    shape, dtype = precision.shape, precision.dtype
+    each = lambda rows: jnp.broadcast_to(jnp.asarray(rows, dtype), shape)
     gone = Sites(each(leaves) * linear, each(leaves) * precision)
     unseen = each(is_new) * each(jnp.maximum(there.rest, 0))
     lost += (precision * unseen).sum() / 2
@@ -253,8 +252,8 @@ def _evaluate(
 
 def _part(rows: Projection, begin: int, end: int | None) -> Projection:
     """Some of the rows."""
-    cut = lambda values: values[..., begin:end]
-    return Projection(*map(cut, rows[:3]), rows.inverse)
+    features, rest, mean = (each[..., begin:end] for each in rows[:3])
+    return Projection(features, rest, mean, rows.inverse)
 
 
 def _misfit(model: SparseGP) -> Array:

@@ -273,11 +273,4 @@ def _placed(
     if len(chosen) < min(before, size):  # so few explain all: others stay
         others = np.setdiff1d(np.arange(before), chosen)
         chosen = np.append(chosen, others[: min(before, size) - len(chosen)])
-    return SparseGP(
-        model.kernel,
-        model.likelihood,
-        candidates[chosen],
-        mean=model.mean,
-        is_whitened=model.is_whitened,
-        log_prior=model.log_prior,
-    )
+    return dataclasses.replace(model, inducing=candidates[chosen], posterior=None)

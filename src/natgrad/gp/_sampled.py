@@ -6,6 +6,7 @@ hyperparameters; then the best q is one natural step away, and one pass over all
 enough for thousands of inducing inputs.
 """
 
+import functools
 import math
 import time
 from collections.abc import Callable
@@ -50,10 +51,10 @@ def fit(
     inducing = np.asarray(inducing)
     what = f"all rows, {len(inducing):,} inducing inputs"
     announce(what, bool(progress))
-    if held_out.weight is None:
-        held_out = held_out._replace(weight=np.ones(len(held_out.x)))
+    weight = np.ones(len(held_out.x)) if held_out.weight is None else held_out.weight
+    held_out = held_out._replace(weight=weight)
     unit, there = _one_pass(hyper, inducing, rows, held_out)
-    least = float(least_noise(held_out.y - there.mean, held_out.weight))
+    least = float(least_noise(held_out.y - there.mean, jnp.asarray(weight)))
 
     def noisy(noise: float) -> Hyperparameters:
         return hyper._replace(likelihood=type(hyper.likelihood)(noise**2))
@@ -103,7 +104,11 @@ def _best(score: Callable[[float], float], start: float) -> tuple[float, float]:
     return start * 2.0**place, known[place]
 
 
-def _read_once(
+# Only `fit` calls these: jax refuses compiler options inside another program.
+
+
+@functools.partial(filter_jit, compiler_options=SHORT_RUN)
+def _one_pass(
     hyper: Hyperparameters, inducing: Numbers, rows: Batch, held_out: Batch
 ) -> tuple[Sites, Projection]:
     """What rows add to q if the variance of the noise is 1, and the held-out rows."""
@@ -114,7 +119,8 @@ def _read_once(
     return unit_sites(model, rows, inverse), there
 
 
-def _density(
+@functools.partial(filter_jit, compiler_options=SHORT_RUN)
+def _score(
     hyper: Hyperparameters,
     inducing: Numbers,
     unit: Sites,
@@ -122,14 +128,15 @@ def _density(
     held_out: Batch,
 ) -> Array:
     """The mean log density of the held-out rows."""
-    model = solved(at_prior(hyper, inducing), unit)
+    model = solved(hyper, inducing, unit)
     latent = marginals(model.posterior, there)
     density = log_predictives(model.likelihood, *latent, held_out)
     weight = jnp.asarray(held_out.weight, density.dtype)
     return weight @ density / weight.sum()
 
 
-def _with_held_out(
+@functools.partial(filter_jit, compiler_options=SHORT_RUN)
+def _solved(
     hyper: Hyperparameters,
     inducing: Numbers,
     unit: Sites,
@@ -148,10 +155,4 @@ def _with_held_out(
         variance = hyper.likelihood.variance
         weight *= variance / (variance + there.rest)
     more = project(there.features, Sites(weight * (y - there.mean), weight))
-    return solved(at_prior(hyper, inducing), together(unit, more))
-
-
-# Only `fit` calls these: jax refuses compiler options inside another program.
-_one_pass = filter_jit(_read_once, compiler_options=SHORT_RUN)
-_score = filter_jit(_density, compiler_options=SHORT_RUN)
-_solved = filter_jit(_with_held_out, compiler_options=SHORT_RUN)
+    return solved(hyper, inducing, together(unit, more))

@@ -1,13 +1,14 @@
 """Sparse Gaussian processes and their evidence bound."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from natgrad.data._batches import Batch
@@ -25,6 +26,7 @@ from natgrad.linalg._triangular import Vector, lower_apply
 
 
 Latent = Float[Array, "*L B"]
+T = TypeVar("T")
 
 
 class SparseGP(eqx.Module):
@@ -91,10 +93,12 @@ class SparseGP(eqx.Module):
         """Where q starts: at the prior."""
         latents, size = self.likelihood.latents, self.inducing.shape[-2]
         shape = (size,) if latents is None else (latents, size)
-        # Made by NumPy where it can be: JAX would compile each of these operations.
+        # Made by NumPy where it can be: JAX would compile each of these operations. In
+        # a program it would be a constant of the size of a matrix.
+        made = jnp if isinstance(self.inducing, Tracer) else np
         mean = as_floats(np.zeros(shape, self.inducing.dtype))
         if self.is_whitened:
-            root = np.broadcast_to(np.eye(size, dtype=mean.dtype), (*shape, size))
+            root = made.broadcast_to(made.eye(size, dtype=mean.dtype), (*shape, size))
             return Moments(mean, Sqrt(as_floats(root)))
         prior = self.kernel(self.inducing, self.inducing)
         factor = factorized(prior)
@@ -185,7 +189,7 @@ class Projection(NamedTuple):
         return self.inverse.mT @ self.features
 
 
-def with_posterior(model: SparseGP, q: Any) -> SparseGP:
+def with_posterior(model: T, q: Any) -> T:
     """The same model with another posterior, or with None."""
     is_none = lambda node: node is None
     return eqx.tree_at(lambda model: model.posterior, model, q, is_leaf=is_none)

@@ -19,7 +19,6 @@ from natgrad._linear_map import tangent_by
 from natgrad._normal import LOG_ROOT_TAU
 from natgrad._runtime.programs import SHORT_RUN, filter_jit
 from natgrad.data._batches import Arrays, Batch, blocks
-from natgrad.families.gaussian import Moments
 from natgrad.gp import _few_rows as few_rows
 from natgrad.gp._parameters import Numbers
 from natgrad.gp._profile import total_weight
@@ -29,7 +28,6 @@ from natgrad.gp._sparse import SparseGP, prior_inverse, with_posterior
 from natgrad.gp.kernels import AbstractKernel
 from natgrad.gp.likelihoods import Gaussian
 from natgrad.gp.means import AbstractMean
-from natgrad.linalg import Sqrt
 from natgrad.linalg._triangular import (
     Matrix,
     Vector,
@@ -170,16 +168,13 @@ def posterior(hyper: Hyperparameters, inducing: Numbers, batch: Batch) -> Sparse
     True
     """
     model = at_prior(hyper, inducing)
-    return solved(model, unit_sites(model, batch, prior_inverse(model)))
+    unit = unit_sites(model, batch, prior_inverse(model))
+    return solved(hyper, inducing, unit)
 
 
 def at_prior(hyper: Hyperparameters, inducing: Numbers) -> SparseGP:
     """A model whose q is its prior."""
-    model = SparseGP(hyper.kernel, hyper.likelihood, inducing, mean=hyper.mean)
-    z = model.inducing
-    # Made in the program: a constant should not have the size of a matrix.
-    root = jnp.eye(len(z), dtype=z.dtype)
-    return with_posterior(model, Moments(jnp.zeros_like(root[0]), Sqrt(root)))
+    return SparseGP(hyper.kernel, hyper.likelihood, inducing, mean=hyper.mean)
 
 
 def unit_sites(model: SparseGP, batch: Batch, inverse: Matrix) -> Sites:
@@ -199,9 +194,10 @@ def unit_sites(model: SparseGP, batch: Batch, inverse: Matrix) -> Sites:
     return lax.scan(add, empty, blocks(batch, BLOCK))[0]
 
 
-def solved(model: SparseGP, unit: Sites) -> SparseGP:
+def solved(hyper: Hyperparameters, inducing: Numbers, unit: Sites) -> SparseGP:
     """The model with the best q, from what rows add if the variance is 1."""
-    sites = jax.tree.map(lambda each: each / model.likelihood.variance, unit)
+    model = at_prior(hyper, inducing)
+    sites = jax.tree.map(lambda each: each / hyper.likelihood.variance, unit)
     return with_posterior(model, condition(model.posterior, sites))
 
 
