@@ -17,22 +17,36 @@ from jaxtyping import Array, Float
 
 from natgrad._runtime.programs import SHORT_RUN, filter_jit, jit
 from natgrad.data._batches import Batch
-from natgrad.families.gaussian import AbstractGaussian
+from natgrad.families.gaussian import AbstractGaussian, Moments
 from natgrad.gp._profile import at_best, equal_sites, total_weight, units
-from natgrad.gp._sites import Sites, condition, project, sites_at, together
+from natgrad.gp._sites import (
+    Sites,
+    condition,
+    project,
+    sites_at,
+    sites_of,
+    to_sites,
+    together,
+)
 from natgrad.gp._sparse import (
     Projection,
     SparseGP,
     marginals,
     prior_inverse,
     projected_elbo,
+    with_posterior,
 )
 from natgrad.gp.kernels import AbstractStationary
-from natgrad.linalg._triangular import matvec
+from natgrad.gp.likelihoods import Gaussian
+from natgrad.linalg import Sqrt
+from natgrad.linalg._triangular import eye_like, matvec
 from natgrad.train._constants import NONE, Constants
-from natgrad.train._profile import Evaluated, lbfgs_rule
+from natgrad.train._profile import Evaluated, lbfgs_rule, minimize_distributions
 from natgrad.train._rules import Rule
 
+
+UPDATE_STEPS = 20
+"""Natural steps on a piece if only q learns, at most; Gaussian noise needs none."""
 
 ROUNDED = 1e-6
 """The part of a column's values that may be rounding."""
@@ -206,6 +220,46 @@ def remembered(
     unseen = each(is_new) * each(jnp.maximum(there.rest, 0))
     lost += (precision * unseen).sum() / 2
     return together(view, project(there.over_q, gone)), lost
+
+
+@filter_jit
+def updated(model: SparseGP, batch: Batch) -> tuple[SparseGP, Array, Array]:
+    """The model whose q has the sites of more rows, and whether it is finite.
+
+    Between them, the part of the prior variance that inducing inputs leave at the rows.
+    """
+    q, x = model.posterior, jnp.asarray(batch.x)
+    rows, prior = model.project(x), model.kernel.diag(x)
+    if isinstance(model.likelihood, Gaussian):  # sites do not depend on q
+        sites = project(rows.over_q, sites_at(model, rows, batch))
+    else:
+        sites = _found(model, rows, batch)
+    q = condition(q, together(to_sites(model), sites), rows.inverse)
+    weight = jnp.ones(len(x)) if batch.weight is None else jnp.asarray(batch.weight)
+    weight = weight.astype(prior.dtype)
+    left = (jnp.maximum(rows.rest, 0) @ weight).sum() / (prior @ weight).sum()
+    return with_posterior(model, q), left, q.is_inside().all()
+
+
+def _found(model: SparseGP, rows: Projection, batch: Batch) -> Sites:
+    """The sites of rows, over the variables of q, by guarded natural steps.
+
+    q is N(0, I) in the coordinates w of u = m + F w. Few rows see few directions of w,
+    and the steps are taken in these alone.
+    """
+    q, factor = model.posterior, model.posterior.factor()
+    features, basis = factor.mT @ rows.over_q, eye_like(factor)
+    if features.shape[-1] < features.shape[-2]:
+        basis, features = jnp.linalg.qr(features)
+    there = Projection(features, rows.rest, marginals(q, rows)[0], None)
+    unit = eye_like(features[..., : features.shape[-2]])
+    start = Moments(jnp.zeros_like(unit[..., 0]), Sqrt(unit))
+    loss = lambda w: -projected_elbo(with_posterior(model, w), there, batch)
+    found = minimize_distributions(loss, start, 0.0, UPDATE_STEPS)
+    precise = -2 * q.natural().second @ (factor @ basis)  # F⁻ᵀ of the basis
+    linear, precision = project(precise, sites_of(found.params))
+    linear += matvec(precision, q.location())
+    return Sites(jnp.where(jnp.isfinite(found.value), linear, jnp.nan), precision)
 
 
 @functools.lru_cache(maxsize=16)

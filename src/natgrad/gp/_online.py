@@ -1,7 +1,8 @@
-"""A model that keeps learning from rows that come in pieces and are then gone.
+"""What a model learns from more rows, once it has seen others that are gone.
 
-Of the rows that are gone it keeps their sites, at the inducing inputs, and a uniform
-sample of the rows themselves, from which the noise is learned.
+`update` keeps the hyperparameters, and q is all that it needs. If they follow, a model
+keeps the sites of rows that are gone, at the inducing inputs, and a uniform sample of
+the rows themselves, from which the noise is learned.
 """
 
 import dataclasses
@@ -11,20 +12,27 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from natgrad._runtime.threads import few_threads, largest
 from natgrad.data._batches import Batch, as_batch, pad_rows, padded, pieces, some_rows
 from natgrad.errors import FitError, InputError, InputWarning, warn
 from natgrad.gp._fit import check
-from natgrad.gp._following import learned, remembered, transferred, worth_of
+from natgrad.gp._following import learned, remembered, transferred, updated, worth_of
+from natgrad.gp._profile import total_weight
 from natgrad.gp._sites import Sites, to_sites
 from natgrad.gp._sizes import ENOUGH
 from natgrad.gp._sparse import SparseGP
-from natgrad.gp._update import PIECE
 from natgrad.gp.inducing import MOST, pivoted
 from natgrad.train._constants import divided
 
+
+PIECE = 2048
+"""How many rows are looked at together."""
+
+UNSEEN = 0.5
+"""The part of the prior variance that inducing inputs may leave without a warning."""
 
 KEPT = 1000
 """How many rows are kept as they are, unless you ask for another number."""
@@ -41,6 +49,49 @@ MOST_HALVES = 500
 
 DOUBTFUL = 0.05
 """Nats per row that inducing inputs may lose without a warning."""
+
+
+def update(model: SparseGP, data: Any) -> SparseGP:
+    """The model after more rows; hyperparameters and inducing inputs stay.
+
+    q becomes the best Gaussian for p(y | f) q(u), so you can pass rows in pieces and
+    discard them. With a Gaussian likelihood the result is that of all rows at once, for
+    the same hyperparameters and inducing inputs. natgrad warns if the rows are far from
+    the inducing inputs.
+
+    Inside `jax.jit` and `jax.vmap` it neither raises nor warns, so you can ask what
+    many hypothetical rows would change. With a Gaussian likelihood it has a gradient.
+
+    Raises:
+        InputError: If the rows do not fit the model.
+        FitError: If the ELBO of the rows is not finite.
+
+    >>> first = gp.update(model, (x[:25], y[:25]))
+    >>> both = gp.update(first, (x[25:], y[25:]))
+    >>> whole = gp.update(model, (x, y))
+    >>> bool(abs(both.posterior.mean - whole.posterior.mean).max() < 1e-6)
+    True
+    """
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((model, data))):
+        return updated(model, Batch(*data))[0]
+    batch = as_batch(data)
+    check(model, batch, "data")
+    left = 0.0
+    for piece in map(padded, pieces(batch, PIECE)):
+        with few_threads(largest(model)):
+            model, share, is_finite = updated(model, piece)
+        if not is_finite:
+            raise FitError("the ELBO of these rows is not finite; nothing was learned")
+        left += float(share * total_weight(piece))
+    total = float(total_weight(batch))
+    if left > UNSEEN * total:
+        warn(
+            f"the inducing inputs see little of these {len(batch.x)} rows: they leave "
+            f"{left / total:.0%} of the prior variance there. They were chosen from "
+            "the first rows: fit on rows from the whole range, or on all of them",
+            InputWarning,
+        )
+    return model
 
 
 class Online(eqx.Module):
