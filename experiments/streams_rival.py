@@ -26,7 +26,7 @@ from jax import lax
 from jaxtyping import Array
 
 from natgrad import gp
-from natgrad.data._batches import Batch, longer, padded
+from natgrad.data._batches import Batch, pad_rows, padded
 from natgrad.gp._following import expected, old_sites, remembered, transfer
 from natgrad.gp._profile import total_weight
 from natgrad.gp._sites import Sites, condition, project, sites_at, to_sites, together
@@ -57,7 +57,7 @@ class MemoryBased(gp.Online):
         rows = jax.tree.map(lambda a, b: np.concatenate([a, b]), memory, piece)
         known, number = len(memory.x), len(rows.x)
         capacity = ROOM + len(padded(piece).x)
-        filled: Any = longer(rows, capacity - number)
+        filled: Any = pad_rows(rows, capacity)
         is_new = np.zeros(capacity)
         is_new[known:number] = 1
         # Rows in memory count for all old ones when hyperparameters are learned.
