@@ -26,15 +26,18 @@ from jax import lax
 from jaxtyping import Array
 
 from natgrad import gp
-from natgrad.data._batches import Batch, longer, padded
-from natgrad.families.gaussian import Statistics
-from natgrad.gp._carried import OldSites, at_model, nothing, seen, total
-from natgrad.gp._following import remembered
-from natgrad.gp._profile import RowSites, row_sites, total_weight, with_added
-from natgrad.gp._projection import factorized, inverse_factor
-from natgrad.gp._sparse import SparseGP, marginals, projected_elbo
+from natgrad.data._batches import Batch, pad_rows, padded
+from natgrad.gp._following import expected, old_sites, remembered, transfer
+from natgrad.gp._profile import total_weight
+from natgrad.gp._sites import Sites, condition, project, sites_at, to_sites, together
+from natgrad.gp._sparse import (
+    SparseGP,
+    marginals,
+    prior_inverse,
+    projected_elbo,
+    with_posterior,
+)
 from natgrad.gp.inducing import pivoted
-from natgrad.linalg._triangular import symmetric
 from natgrad.train._profile import NATURAL_TOLERANCE, minimize_distributions
 
 
@@ -54,13 +57,13 @@ class MemoryBased(gp.Online):
         rows = jax.tree.map(lambda a, b: np.concatenate([a, b]), memory, piece)
         known, number = len(memory.x), len(rows.x)
         capacity = ROOM + len(padded(piece).x)
-        filled: Any = longer(rows, capacity - number)
+        filled: Any = pad_rows(rows, capacity)
         is_new = np.zeros(capacity)
         is_new[known:number] = 1
         # Rows in memory count for all old ones when hyperparameters are learned.
         counts = np.where(is_new, 1, self.num_data / known) * filled.weight
         placed = _placed(self.model, piece.x, self.num_inducing)
-        model, dual, leverage = _learned(placed, self.old, filled, counts)
+        model, dual, leverage = _learned(placed, self.model, self.sites, filled, counts)
         kept = known + _drawn(leverage[known:number], self.memory, self.count)
         is_new[kept] = 0  # what is left of them leaves
         stays = np.append(np.arange(known), kept)
@@ -70,7 +73,9 @@ class MemoryBased(gp.Online):
             0.0,
             self.count + len(piece.x),
             0.0,
+            0.0,
             _gone(model, dual, is_new),
+            0.0,
             jax.tree.map(lambda column: column[stays], rows),
             self.keys,
             self.num_inducing,
@@ -86,12 +91,13 @@ def begun(model: SparseGP, rows: Any, num_inducing: int, memory: int) -> MemoryB
     kept = _drawn(leverage, memory, 0)
     leaves = np.ones(len(rows.x))
     leaves[kept] = 0
-    old, _ = remembered(model, nothing(model), rows, leaves, leaves)
+    nothing = jax.tree.map(jnp.zeros_like, to_sites(model))
+    sites, _ = remembered(model, model, nothing, np.zeros(()), rows, leaves, leaves)
     stay = jax.tree.map(lambda column: np.asarray(column)[kept], rows)
     number = len(rows.x)
-    seen_so_far = (float(rows.weight.sum()), 0.0, number, 0.0)
+    seen_so_far = (float(rows.weight.sum()), 0.0, number, 0.0, 0.0)
     kinds = (num_inducing, memory, None, 0)
-    return MemoryBased(model, *seen_so_far, old, stay, np.zeros(0), *kinds)
+    return MemoryBased(model, *seen_so_far, sites, 0.0, stay, np.zeros(0), *kinds)
 
 
 def _drawn(leverage: Any, number: int, seed: int) -> np.ndarray:
@@ -115,41 +121,41 @@ def _placed(model: SparseGP, x: np.ndarray, number: int) -> SparseGP:
 class Dual(NamedTuple):
     """λ and Λ of rows that are gone, and what the others add to them."""
 
-    old: Statistics
+    old: Sites
     cross: Array
-    sites: RowSites
+    sites: Sites
 
 
 @eqx.filter_jit
-def _learned(model: Any, old: OldSites, rows: Any, counts: Any) -> Any:
+def _learned(model: Any, before: Any, sites: Sites, rows: Any, counts: Any) -> Any:
     """The model after a piece, all sites, and the leverage of each row."""
-    view, there = seen(model, old), model.project(rows.x)
-    with_q = lambda q: eqx.tree_at(lambda model: model.posterior, model, q)
+    old, there = old_sites(before, sites), model.project(rows.x)
+    view, constant, _ = transfer(model, old, model.project(old.x))
 
     def loss(q: Any) -> Array:
-        return -projected_elbo(with_q(q), there, rows) - view.expected(q)
+        bound = projected_elbo(with_posterior(model, q), there, rows)
+        return -bound - expected(q, view) - constant
 
-    first = with_added(model, there, Statistics(view.linear, view.precision))
+    first = condition(model.posterior, view, there.inverse)
     tolerance = NATURAL_TOLERANCE * total_weight(rows)
-    q = minimize_distributions(loss, first.posterior, tolerance).params
-    sites = row_sites(with_q(q), there, rows)
-    known = total(view, there, sites)
-    inverse = factorized(model.kernel(model.inducing, model.inducing)).inverse
-    root = jnp.linalg.inv(inverse)
-    held = lambda part: Statistics(root @ part[0], root @ part[1] @ root.mT)
+    q = minimize_distributions(loss, first, tolerance).params
+    found = sites_at(with_posterior(model, q), there, rows)
+    known = together(view, project(there.over_q, found))
+    root = jnp.linalg.inv(prior_inverse(model))
+    held = lambda sites: Sites(root @ sites[0], root @ sites[1] @ root.mT)
     model = _adam(model, held(known), rows._replace(weight=counts))
-    dual = Dual(held((view.linear, view.precision)), root @ there.features, sites)
+    dual = Dual(held(view), root @ there.features, found)
     return model, dual, _leverage(model, rows)
 
 
-def _adam(model: Any, held: Statistics, rows: Any) -> Any:
+def _adam(model: Any, held: Sites, rows: Any) -> Any:
     """The model after steps of Adam on its hyperparameters."""
     fields = lambda model: (model.kernel, model.likelihood)
     trained, fixed = eqx.partition(fields(model), eqx.is_inexact_array)
 
     def whole(trained: Any) -> Any:
         moved = eqx.tree_at(fields, model, eqx.combine(trained, fixed))
-        return with_added(moved, moved.project(rows.x), _at(moved, held))
+        return with_posterior(moved, condition(moved.posterior, _at(moved, held)))
 
     def loss(trained: Any) -> Array:
         moved = whole(trained)
@@ -166,10 +172,9 @@ def _adam(model: Any, held: Statistics, rows: Any) -> Any:
     return whole(trained)
 
 
-def _at(model: Any, held: Statistics) -> Statistics:
+def _at(model: Any, held: Sites) -> Sites:
     """What λ and Λ add to the prior of a model."""
-    inverse = inverse_factor(model.kernel(model.inducing, model.inducing))
-    return Statistics(inverse @ held[0], symmetric(inverse @ held[1] @ inverse.mT))
+    return project(prior_inverse(model), held)
 
 
 @eqx.filter_jit
@@ -177,13 +182,11 @@ def _leverage(model: Any, rows: Any) -> Array:
     """The posterior variance of f at each row times the precision of its site."""
     there = model.project(jnp.asarray(rows.x))
     _, var = marginals(model.posterior, there)
-    return var * row_sites(model, there, rows).precision
+    return var * sites_at(model, there, rows).precision
 
 
 @eqx.filter_jit
-def _gone(model: Any, dual: Dual, leaves: Any) -> OldSites:
+def _gone(model: Any, dual: Dual, leaves: Any) -> Sites:
     """The sites of all rows that are gone, once some more leave."""
-    (linear, precision), cross, sites = dual
-    linear += cross @ (leaves * sites.linear)
-    precision += (cross * (leaves * sites.precision)) @ cross.mT
-    return at_model(model, _at(model, Statistics(linear, precision)))
+    gone = jax.tree.map(lambda each: leaves * each, dual.sites)
+    return _at(model, together(dual.old, project(dual.cross, gone)))

@@ -16,16 +16,9 @@ from natgrad.errors import (
     InputWarning,
 )
 from natgrad.gp import _files as files, likelihoods
-from natgrad.gp._carried import (
-    kept_rows,
-    nothing,
-    scaled,
-    seen,
-    sites_of,
-    strayed,
-    total,
-)
-from natgrad.gp._profile import row_sites
+from natgrad.gp._following import expected, kept_rows, old_sites, residual, transfer
+from natgrad.gp._online import _faded
+from natgrad.gp._sites import project, sites_at, to_sites, together
 from natgrad.gp._sparse import marginals
 from natgrad.gp.inducing import pivoted
 from natgrad.gp.kernels import RBF, Matern52
@@ -48,39 +41,49 @@ def model_of(likelihood, z=Z, kernel=None, **options):
     return gp.SparseGP(kernel or Matern52(0.7), likelihood, z, **options)
 
 
+def old_of(model):
+    return old_sites(model, to_sites(model))
+
+
+def seen(model, old):
+    """Old sites as a model's own, what is added to their expectation, and the loss."""
+    return transfer(model, old, model.project(old.x))
+
+
 @pytest.mark.parametrize("is_whitened", variants([True, False], [False]))
 @pytest.mark.parametrize("name", variants(TARGETS, ["Poisson"]))
 def test_sites_that_stay_are_all_that_q_knows(name, is_whitened):
     likelihood, y = TARGETS[name]
     model = gp.update(model_of(likelihood, is_whitened=is_whitened), (X, y))
-    view = seen(model, sites_of(model))
+    view, _, lost = seen(model, old_of(model))
     theta = model.posterior.natural()
     own = -2 * theta.second - view.precision
     prior = model_of(likelihood, is_whitened=is_whitened).posterior.natural()
     np.testing.assert_allclose(own, -2 * prior.second, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(view.linear, theta.first, rtol=1e-6, atol=1e-7)
-    assert abs(view.lost) < 1e-6
+    assert abs(lost) < 1e-6
 
 
 @pytest.mark.nightly
 def test_moved_sites_are_the_expectation_under_q_by_sampling():
     likelihood, y = TARGETS["Gaussian"]
-    old = sites_of(gp.update(model_of(likelihood), (X, y)))
+    old = old_of(gp.update(model_of(likelihood), (X, y)))
     new = model_of(likelihood, Z[::3] + 0.05, RBF(0.9, 1.5), mean=Constant(0.3))
     new = gp.update(new, (X[:40], y[:40]))
     # f at the old inducing inputs under q, exactly: q(u) and p(f | u).
-    rows = jax.tree.map(np.asarray, new.project(old.inducing))
+    rows = jax.tree.map(np.asarray, new.project(old.x))
     cov = np.asarray(new.posterior.covariance())
     mean = np.asarray(new.posterior.location()) @ rows.features + rows.mean
-    own = np.asarray(new.kernel(old.inducing, old.inducing))
+    own = np.asarray(new.kernel(old.x, old.x))
     rest = own - rows.features.T @ rows.features
     spread = rest + rows.features.T @ cov @ rows.features
     root = np.linalg.cholesky(spread + 1e-10 * np.eye(len(spread)))
     draws = mean + RNG.standard_normal((200_000, len(mean))) @ root.T
-    linear, precision, inverse = map(np.asarray, old.sites)
-    v = (draws - np.asarray(old.mean)) @ inverse.T
+    linear, precision = map(np.asarray, old.sites)
+    v = (draws - np.asarray(old.mean)) @ np.asarray(old.inverse).T
     log_t = v @ linear - (v @ precision * v).sum(1) / 2
-    found = seen(new, old).expected(new.posterior)
+    sites, constant, _ = seen(new, old)
+    found = expected(new.posterior, sites) + constant
     assert abs(found - log_t.mean()) < 5 * log_t.std() / np.sqrt(len(v))
 
 
@@ -88,24 +91,24 @@ def test_moved_sites_are_the_expectation_under_q_by_sampling():
 def test_what_kept_rows_stray_is_the_difference_of_two_gaussians(is_whitened):
     likelihood, y = TARGETS["Gaussian"]
     before = model_of(likelihood, is_whitened=is_whitened, mean=Constant(0.3))
-    old = sites_of(gp.update(before, (X, y)))
+    old = old_of(gp.update(before, (X, y)))
     kept = kept_rows(before, old, jnp.asarray(X[:5]), jnp.ones(5))
     z = Z[::3] + 0.05
     options = {"mean": Constant(-0.4), "is_whitened": is_whitened}
     after = gp.update(model_of(likelihood, z, RBF(0.9, 1.5), **options), (X, y))
 
     def found(model):
-        there, at_old = model.project(kept.x), model.project(old.inducing)
-        change = strayed(model, old, kept, there, at_old)
+        there, at_old = model.project(kept.x), model.project(old.x)
+        change = residual(model, old, kept, there, at_old)
         return map(np.asarray, marginals(model.posterior, change))
 
     mean, var = found(before)
     assert abs(mean).max() < 1e-6
     np.testing.assert_allclose(var, before.project(kept.x).rest, atol=1e-7)
-    mean, cov = after.marginals(kept.x)[0], joint(after, kept.x, old.inducing)
+    mean, cov = after.marginals(kept.x)[0], joint(after, kept.x, old.x)
     turn = np.hstack([np.eye(5), -kept.weights.T])
-    at_old = after.marginals(old.inducing)[0]
-    gap = mean - kept.weights.T @ at_old - kept.offset
+    at_old = after.marginals(old.x)[0]
+    gap = mean - kept.mean - kept.weights.T @ (at_old - old.mean)
     for one, other in zip(
         found(after), (gap, np.diag(turn @ cov @ turn.T)), strict=True
     ):
@@ -126,11 +129,10 @@ def joint(model, *inputs):
 
 def test_growing_inducing_inputs_lose_nothing():
     likelihood, y = TARGETS["Gaussian"]
-    old = sites_of(gp.update(model_of(likelihood, Z[::2]), (X, y)))
-    kept = seen(model_of(likelihood, Z[::2]), old)
-    grown, fewer = (seen(model_of(likelihood, z), old) for z in (Z, Z[::4]))
-    assert abs(kept.lost) < 1e-6 and abs(grown.lost) < 1e-5
-    assert fewer.lost > 10
+    old = old_of(gp.update(model_of(likelihood, Z[::2]), (X, y)))
+    lost = lambda z: seen(model_of(likelihood, z), old)[2]
+    assert abs(lost(Z[::2])) < 1e-6 and abs(lost(Z)) < 1e-5
+    assert lost(Z[::4]) > 10
 
 
 @pytest.mark.parametrize("name", variants(TARGETS, ["Poisson"]))
@@ -140,11 +142,10 @@ def test_rows_that_leave_and_rows_that_stay_are_all_rows(name):
     online = gp.online(trained, (X, y), memory=100)
     assert len(online.rows.x) == 100 and online.num_data == 240
     there = trained.project(jnp.asarray(online.rows.x))
-    sites = row_sites(trained, there, online.rows)
-    both = total(seen(trained, online.old), there, sites)
-    whole = sites_of(trained).sites
+    sites = project(there.over_q, sites_at(trained, there, online.rows))
+    both, whole = together(online.sites, sites), to_sites(trained)
     tolerance = {"rtol": 1e-5, "atol": 1e-5 * float(abs(whole.precision).max())}
-    np.testing.assert_allclose(both.second, whole.precision, **tolerance)
+    np.testing.assert_allclose(both.precision, whole.precision, **tolerance)
 
 
 @pytest.mark.nightly
@@ -271,9 +272,9 @@ def test_what_is_forgotten_fades_with_its_half_life(sorted_rows):
 
 def test_faded_sites_count_for_less():
     likelihood, y = TARGETS["Poisson"]
-    old = sites_of(gp.update(model_of(likelihood), (X, y)))
-    half = scaled(old, 0.5)
-    np.testing.assert_array_equal(2 * half.sites.precision, old.sites.precision)
+    online = gp.online(gp.update(model_of(likelihood), (X, y)))
+    half = _faded(online, 0.5).sites
+    np.testing.assert_array_equal(2 * half.precision, online.sites.precision)
 
 
 def test_too_few_inducing_inputs_are_noticed():
@@ -342,10 +343,10 @@ def test_a_state_returns_from_its_file_and_damage_is_noticed(tmp_path, sorted_ro
         node |= {"dtype": array.dtype.name, "shape": list(array.shape)}
         return other, {**arrays, name: array}
 
-    mean, linear = "online.old.mean", "online.old.sites.linear"
+    precision, linear = "online.sites.precision", "online.sites.linear"
     wrong = [
-        (document, {**arrays, mean: arrays[mean][:-1]}),
-        with_array(mean, arrays[mean][:-1]),
+        (document, {**arrays, precision: arrays[precision][:-1]}),
+        with_array(precision, arrays[precision][:-1]),
         with_array(linear, np.nan * arrays[linear]),
         with_array("online.keys", arrays["online.keys"][:-1]),
         with_array("online.rows.x", arrays["online.rows.x"][:, :0]),
@@ -366,5 +367,6 @@ def test_a_state_returns_from_its_file_and_damage_is_noticed(tmp_path, sorted_ro
 
 def test_nothing_adds_nothing():
     model = model_of(likelihoods.Gaussian(0.1))
-    view = seen(model, nothing(model))
-    assert not view.precision.any() and view.lost == 0
+    nothing = jax.tree.map(jnp.zeros_like, to_sites(model))
+    view, _, lost = seen(model, old_sites(model, nothing))
+    assert not view.precision.any() and lost == 0

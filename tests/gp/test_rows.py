@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from natgrad import gp
+from natgrad.data import Batch
 from natgrad.errors import InputError
 from natgrad.gp import likelihoods, rows
 from natgrad.gp._given import GivenNear
@@ -91,9 +92,8 @@ def dense_of_leaves(given, keep):
     leaves': by one dense matrix."""
     x, kernel = given.table.x, given.hyper.kernel
     z = given.latents[0].inputs
-    cov = np.asarray(kernel(x, x))
-    cross = np.asarray(kernel(z, x))
-    prior = np.asarray(kernel(z, z))
+    x, z = jnp.asarray(x), jnp.asarray(z)
+    cov, cross, prior = map(np.asarray, (kernel(x, x), kernel(z, x), kernel(z, z)))
     shared = cross.T @ np.linalg.solve(prior, cross)
     places = given.latents[0].leaves
     leaf = np.zeros(len(x), int)
@@ -202,7 +202,7 @@ def test_elbo_of_all_rows_is_that_of_inducing_inputs_at_all(name, table):
     given = rows.condition(hyper, batch)
     sparse = gp.SparseGP(hyper.kernel, hyper.likelihood, x, mean=hyper.mean)
     solved = gp.update(sparse, (x, y))
-    bound = float(gp.elbo(solved, batch))
+    bound = float(gp.elbo(solved, Batch(x, y)))
     # A site of a Student-t may be of negative precision; here it is none.
     digits = 2e-4 if name == "student-t" else 1e-5
     assert rows.elbo(given) == pytest.approx(bound, rel=digits)
@@ -230,6 +230,19 @@ def test_order_units_weights_and_copies_change_nothing(table):
     for name, (other, unit) in others.items():
         for a, b in zip(first.predict(new), other.predict(unit * new), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-6, err_msg=name)
+
+
+def test_groups_are_left_out_together_and_may_have_any_names(table):
+    x, y = table
+    names = np.array([f"week {row // 10}" for row in range(150)])
+    grouped = fitted(x, y, groups=names)
+    again = fitted(x, y, groups=np.arange(150) // 10)
+    np.testing.assert_array_equal(grouped.predict(x[:3])[0], again.predict(x[:3])[0])
+    own = grouped.groups == grouped.groups[0]
+    alone = rows.condition(grouped.hyper, grouped.table.take(np.flatnonzero(~own)))
+    near = grouped.left_out(np.flatnonzero(own))[0]
+    np.testing.assert_allclose(near, alone.latent(grouped.table.x[own])[0], atol=1e-8)
+    assert np.isfinite(grouped.score)
 
 
 def test_a_row_given_twice_is_one_of_weight_two(table):
@@ -286,13 +299,14 @@ def test_compact_predicts_as_widened_sites_say(table):
     x, y = table
     hyper = hyper_of(likelihoods.Gaussian(0.04))
     given = rows.condition(hyper, batch_of(x, y), inducing=x[:20], all_rows=0)
-    model, new = given.compact(), x[:7] + 0.1
+    model, new = given.compact(), jnp.asarray(x[:7] + 0.1)
+    x = jnp.asarray(x)
     prior, cross = (np.asarray(hyper.kernel(x[:20], a)) for a in (x[:20], x))
     shared = cross.T @ np.linalg.solve(prior, cross)
     rest = np.asarray(hyper.kernel.diag(x)) - np.diag(shared)
     at_new = np.asarray(hyper.kernel(x[:20], new)).T @ np.linalg.solve(prior, cross)
     mean = 0.2 + at_new @ np.linalg.solve(shared + np.diag(rest + 0.04), y - 0.2)
-    np.testing.assert_allclose(model.marginals(jnp.asarray(new))[0], mean, atol=1e-6)
+    np.testing.assert_allclose(model.marginals(new)[0], mean, atol=1e-6)
 
 
 def test_draws_have_the_moments_of_predictions(table):

@@ -8,15 +8,9 @@ import pytest
 
 from natgrad import gp, mirror_descent
 from natgrad.data._batches import Batch
-from natgrad.gp import (
-    _conjugate as conjugate,
-    _sampled as sampled,
-    exact,
-    kernels,
-    likelihoods,
-    means,
-)
+from natgrad.gp import _sampled as sampled, exact, kernels, likelihoods, means
 from natgrad.gp._few_rows import LEAST, misfit_of_sample
+from natgrad.gp._sparse import prior_inverse
 
 
 def hyperparameters(noise=0.05):
@@ -39,13 +33,12 @@ def part(batch, some):
 
 
 def sums_of(of, z, batch):
-    return conjugate.row_sums(of, z, batch, conjugate.inverse_of_prior(of, z))
+    model = exact.at_prior(of, z)
+    return exact.unit_sites(model, batch, prior_inverse(model))
 
 
 def solved(of, z, batch):
-    sums = sums_of(of, z, batch)
-    root = conjugate.root_of_covariance(sums, of.likelihood.variance)
-    return conjugate.solved(of, z, sums, root)
+    return exact.solved(of, z, sums_of(of, z, batch))
 
 
 def is_same(found, expected, tolerance=1e-6):
@@ -57,7 +50,7 @@ def is_same(found, expected, tolerance=1e-6):
 def test_blocks_of_any_size_end_where_one_natural_step_of_size_one_does(
     block, monkeypatch
 ):
-    monkeypatch.setattr(conjugate, "BLOCK", block)
+    monkeypatch.setattr(exact, "BLOCK", block)
     batch, of = table(150), hyperparameters()
     z = batch.x[:20]
     model = solved(of, z, batch)
@@ -86,11 +79,10 @@ def test_the_score_is_the_log_density_that_the_model_predicts():
     batch, other, of = table(150), table(40, seed=1), hyperparameters()
     z = batch.x[:30]
     model = solved(of, z, batch)
-    sums, seen = sampled._one_pass(of, z, batch, other)
+    unit, there = sampled._one_pass(of, z, batch, other)
     density = gp.predictor(model).log_density(other.x, other.y)
     expected = np.average(density, weights=other.weight)
-    variance = of.likelihood.variance
-    found = sampled._score(sampled._root(sums, variance), sums, seen, variance)
+    found = sampled._score(of, z, unit, there, other)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
@@ -107,7 +99,7 @@ def test_inducing_inputs_may_be_whole_numbers_and_kernels_singular_at_zero():
 
     other = of._replace(kernel=Direction())
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(conjugate, "BLOCK", 64)
+        patched.setattr(exact, "BLOCK", 64)
         found = sums_of(other, batch.x[:5], batch)
     is_same(found, sums_of(other, batch.x[:5], batch), 1e-8)
 

@@ -9,8 +9,7 @@ import pytest
 import natgrad
 from natgrad.data import Batch
 from natgrad.errors import InputWarning
-from natgrad.gp import SparseGP, _sizes as sizes, elbo, kernels, likelihoods
-from natgrad.gp._update import update
+from natgrad.gp import SparseGP, _sizes as sizes, elbo, kernels, likelihoods, update
 
 
 RNG = np.random.default_rng(0)

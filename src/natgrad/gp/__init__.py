@@ -1,17 +1,16 @@
 """Sparse Gaussian processes: build, train, predict with, save and export a model."""
 
 from natgrad.gp import inducing, kernels, likelihoods, means, rows
-from natgrad.gp._dual import Sites, dual_elbo, to_sites, with_sites
 from natgrad.gp._export import to_onnx, to_stablehlo
 from natgrad.gp._files import load, save
 from natgrad.gp._fit import fit
-from natgrad.gp._online import Online, online
+from natgrad.gp._online import Online, online, update
 from natgrad.gp._pathwise import draw_paths
 from natgrad.gp._prediction import Predictor, predictor
+from natgrad.gp._sites import dual_elbo, with_sites
 from natgrad.gp._sizes import choose_num_inducing, initialize
 from natgrad.gp._sparse import SparseGP, elbo
 from natgrad.gp._steps import alternating
-from natgrad.gp._update import update
 
 
 __all__ = [
@@ -32,9 +31,7 @@ __all__ = [
     "choose_num_inducing",
     "alternating",
     "dual_elbo",
-    "to_sites",
     "with_sites",
-    "Sites",
     "kernels",
     "likelihoods",
     "means",

@@ -19,9 +19,9 @@ from natgrad._text import brief
 from natgrad.errors import CorruptFileError, InputError
 from natgrad.families import gaussian
 from natgrad.gp import kernels, likelihoods, means
-from natgrad.gp._carried import sites_of
 from natgrad.gp._fit import check
 from natgrad.gp._online import Online
+from natgrad.gp._sites import to_sites
 from natgrad.gp._sparse import SparseGP
 from natgrad.gp.kernels._base import Product, Sum
 from natgrad.gp.likelihoods._discrete import FixedEdges, LearnedEdges
@@ -129,11 +129,12 @@ def load_online(path: str | os.PathLike[str]) -> tuple[Online, dict[str, Any]]:
 def _check_online(online: Online) -> None:
     _check(online.model)
     shapes = lambda tree: jax.tree.map(lambda leaf: leaf.shape, tree)
-    like = jax.eval_shape(lambda: sites_of(online.model))
-    if shapes(online.old) != shapes(like):
+    like = jax.eval_shape(lambda: to_sites(online.model))
+    if shapes(online.sites) != shapes(like):
         raise InputError("its sites are not those of its model")
     numbers = (online.num_data, online.lost, online.count, online.learned_at)
-    if not all(math.isfinite(n) and n >= 0 for n in (*numbers, online.unsampled)):
+    numbers = (*numbers, online.unsampled, abs(online.shift))
+    if not all(math.isfinite(n) and n >= 0 for n in numbers):
         raise InputError("a number is negative or not finite")
     if online.rows is not None:
         check(online.model, online.rows, "rows")

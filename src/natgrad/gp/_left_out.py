@@ -294,9 +294,10 @@ def train(
     params = jax.tree.map(jnp.asarray, params)
     number = jnp.asarray(float(steps))
     state = State(params, _optimizer(number).init(params), params, 0 * number, number)
-    if sites is None:
-        sites = Sites(np.zeros(rows), np.zeros(rows))
-    linear, precision = (np.array(each) for each in sites)
+    nothing: Any = np.zeros(rows)
+    begun = Sites(nothing, nothing) if sites is None else sites
+    found: Any = jax.tree.map(np.array, begun)
+    linear, precision = found
     index, scale, losses, scored = None, np.ones(columns), [], []
     for _ in range(0, steps, TOGETHER):
         now = metric(eqx.combine(state.params, static).kernel, columns)
@@ -323,4 +324,4 @@ def train(
         scored.append(at)
     hyper = eqx.combine(state.average, static)
     scored = np.concatenate(scored)
-    return Trained(hyper, Sites(linear, precision), np.concatenate(losses), scored)
+    return Trained(hyper, found, np.concatenate(losses), scored)

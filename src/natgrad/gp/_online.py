@@ -1,7 +1,8 @@
-"""A model that keeps learning from rows that come in pieces and are then gone.
+"""What a model learns from more rows, once it has seen others that are gone.
 
-Of the rows that are gone it keeps their sites, at the inducing inputs, and a uniform
-sample of the rows themselves, from which the noise is learned.
+`update` keeps the hyperparameters, and q is all that it needs. If they follow, a model
+keeps the sites of rows that are gone, at the inducing inputs, and a uniform sample of
+the rows themselves, from which the noise is learned.
 """
 
 import dataclasses
@@ -11,20 +12,27 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jax.core import Tracer
+from jaxtyping import Array, Float
 
 from natgrad._runtime.threads import few_threads, largest
 from natgrad.data._batches import Batch, as_batch, pad_rows, padded, pieces, some_rows
 from natgrad.errors import FitError, InputError, InputWarning, warn
-from natgrad.gp._carried import OldSites, nothing, scaled, sites_of
 from natgrad.gp._fit import check
-from natgrad.gp._following import learned, remembered, transferred, worth_of
+from natgrad.gp._following import learned, remembered, transferred, updated, worth_of
+from natgrad.gp._profile import total_weight
+from natgrad.gp._sites import Sites, to_sites
 from natgrad.gp._sizes import ENOUGH
 from natgrad.gp._sparse import SparseGP
-from natgrad.gp._update import PIECE
 from natgrad.gp.inducing import MOST, pivoted
 from natgrad.train._constants import divided
 
+
+PIECE = 2048
+"""How many rows are looked at together."""
+
+UNSEEN = 0.5
+"""The part of the prior variance that inducing inputs may leave without a warning."""
 
 KEPT = 1000
 """How many rows are kept as they are, unless you ask for another number."""
@@ -41,6 +49,49 @@ MOST_HALVES = 500
 
 DOUBTFUL = 0.05
 """Nats per row that inducing inputs may lose without a warning."""
+
+
+def update(model: SparseGP, data: Any) -> SparseGP:
+    """The model after more rows; hyperparameters and inducing inputs stay.
+
+    q becomes the best Gaussian for p(y | f) q(u), so you can pass rows in pieces and
+    discard them. With a Gaussian likelihood the result is that of all rows at once, for
+    the same hyperparameters and inducing inputs. natgrad warns if the rows are far from
+    the inducing inputs.
+
+    Inside `jax.jit` and `jax.vmap` it neither raises nor warns, so you can ask what
+    many hypothetical rows would change. With a Gaussian likelihood it has a gradient.
+
+    Raises:
+        InputError: If the rows do not fit the model.
+        FitError: If the ELBO of the rows is not finite.
+
+    >>> first = gp.update(model, (x[:25], y[:25]))
+    >>> both = gp.update(first, (x[25:], y[25:]))
+    >>> whole = gp.update(model, (x, y))
+    >>> bool(abs(both.posterior.mean - whole.posterior.mean).max() < 1e-6)
+    True
+    """
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((model, data))):
+        return updated(model, Batch(*data))[0]
+    batch = as_batch(data)
+    check(model, batch, "data")
+    left = 0.0
+    for piece in map(padded, pieces(batch, PIECE)):
+        with few_threads(largest(model)):
+            model, share, is_finite = updated(model, piece)
+        if not is_finite:
+            raise FitError("the ELBO of these rows is not finite; nothing was learned")
+        left += float(share * total_weight(piece))
+    total = float(total_weight(batch))
+    if left > UNSEEN * total:
+        warn(
+            f"the inducing inputs see little of these {len(batch.x)} rows: they leave "
+            f"{left / total:.0%} of the prior variance there. They were chosen from "
+            "the first rows: fit on rows from the whole range, or on all of them",
+            InputWarning,
+        )
+    return model
 
 
 class Online(eqx.Module):
@@ -60,7 +111,8 @@ class Online(eqx.Module):
     count: int
     learned_at: float
     unsampled: float  # the weight of rows before sampling began
-    old: OldSites
+    sites: Sites
+    shift: float  # what was added to all targets since
     rows: Batch | None
     keys: Float[np.ndarray, " R"]
     num_inducing: int = eqx.field(static=True)
@@ -131,9 +183,11 @@ def online(
     if half_life is not None and not half_life > 0:
         raise InputError(f"half_life is {half_life}; it should be above 0 rows")
     kept = (None, np.zeros(0), limit, memory, half_life, seed)
+    sites = to_sites(model)
     if data is None:
-        return Online(model, 0.0, 0.0, 0, 0.0, 0.0, sites_of(model), *kept)
-    begun = Online(model, 0.0, 0.0, 0, 0.0, 0.0, nothing(model), *kept)
+        return Online(model, 0.0, 0.0, 0, 0.0, 0.0, sites, 0.0, *kept)
+    nothing = jax.tree.map(jnp.zeros_like, sites)
+    begun = Online(model, 0.0, 0.0, 0, 0.0, 0.0, nothing, 0.0, *kept)
     for piece in pieces(_checked(model, data), PIECE):
         begun = _after(begun, piece, is_known=True)
     return begun
@@ -170,24 +224,27 @@ def _after(online: Online, piece: Any, is_known: bool = False) -> Online:
     leaves[stays] = 0
     weight = online.num_data + float(piece.weight.sum())
     learned_at = online.learned_at
-    model, old, lost = online.model, online.old, 0.0
+    model, sites, lost = online.model, online.sites, 0.0
+    shift = np.asarray(online.shift, model.inducing.dtype)
+    before = model
     if is_known:
         learned_at = weight
-        old, more = remembered(model, old, filled, leaves, is_new)
     else:
-        model = _placed(online, filled, len(rows.x))
-        if model is not online.model:
-            old, lost = transferred(model, old)
+        worth, at_present = worth_of(model, sites, filled)
+        before = _placed(online, filled, len(rows.x), worth, float(at_present))
+        if before is not model:
+            sites, lost = transferred(before, model, sites, shift)
+            shift = np.zeros_like(shift)
         is_due = weight >= (1 + GROWN) * learned_at
         steps = STEPS if known == online.count else FEW_STEPS
         steps, learned_at = (steps, weight) if is_due else (1, learned_at)
-        trained, complete = divided(model)
-        gone = _gone(online, filled)
-        trained, value = learned(complete, trained, old, filled, gone, steps)
+        trained, complete = divided(before)
+        gone = _gone(online, worth)
+        trained, value = learned(complete, trained, sites, shift, filled, gone, steps)
         if not np.isfinite(value):
             raise FitError("the ELBO of these rows is not finite; nothing was learned")
         model = complete(trained)
-        old, more = remembered(model, old, filled, leaves, is_new)
+    sites, more = remembered(model, before, sites, shift, filled, leaves, is_new)
     lost = online.lost * online.num_data + max(float(lost + more), 0.0)
     return dataclasses.replace(
         online,
@@ -196,13 +253,14 @@ def _after(online: Online, piece: Any, is_known: bool = False) -> Online:
         lost=lost / weight,
         count=online.count + len(piece.x),
         learned_at=learned_at,
-        old=old,
+        sites=sites,
+        shift=0.0,
         rows=some_rows(rows, stays) if online.memory else None,
         keys=keys[stays],
     )
 
 
-def _gone(online: Online, rows: Batch) -> np.ndarray:
+def _gone(online: Online, worth: Array) -> np.ndarray:
     """How precisely rows that are gone know f, shared out among those that were kept.
 
     These are a uniform sample since sampling began, and so what the former know is
@@ -212,7 +270,6 @@ def _gone(online: Online, rows: Batch) -> np.ndarray:
     if sample is None or not len(sample.x):
         return gone
     known, kept = len(sample.x), float(sample.weight.sum())
-    worth, _ = worth_of(online.model, online.old, rows)
     begin = len(online.model.inducing)
     each = max(online.num_data - online.unsampled - kept, 0.0) / kept
     gone[:known] = each * np.asarray(worth)[begin : begin + known]
@@ -229,7 +286,7 @@ def _faded(online: Online, factor: float) -> Online:
         num_data=factor * online.num_data,
         learned_at=factor * online.learned_at,
         unsampled=factor * online.unsampled,
-        old=scaled(online.old, factor),
+        sites=jax.tree.map(lambda each: factor * each, online.sites),
         rows=rows,
         keys=online.keys / factor,  # rows that count less leave sooner
     )
@@ -238,15 +295,16 @@ def _faded(online: Online, factor: float) -> Online:
 # Where the inducing inputs go
 
 
-def _placed(online: Online, rows: Batch, number: int) -> SparseGP:
+def _placed(
+    online: Online, rows: Batch, number: int, worth: Array, at_present: float
+) -> SparseGP:
     """The model with inducing inputs that see all rows, and q at the prior.
 
     They are chosen among the old ones and the rows, those that were kept and new ones,
     in number as many as help.
     """
     model, limit = online.model, online.num_inducing
-    worth, left = worth_of(model, online.old, rows)
-    at_present, before = float(left), len(model.inducing)
+    before = len(model.inducing)
     is_within = before <= limit
     if is_within and at_present <= ENOUGH * number:
         return model
@@ -266,11 +324,4 @@ def _placed(online: Online, rows: Batch, number: int) -> SparseGP:
     if len(chosen) < min(before, size):  # so few explain all: others stay
         others = np.setdiff1d(np.arange(before), chosen)
         chosen = np.append(chosen, others[: min(before, size) - len(chosen)])
-    return SparseGP(
-        model.kernel,
-        model.likelihood,
-        candidates[chosen],
-        mean=model.mean,
-        is_whitened=model.is_whitened,
-        log_prior=model.log_prior,
-    )
+    return dataclasses.replace(model, inducing=candidates[chosen], posterior=None)

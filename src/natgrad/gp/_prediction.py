@@ -13,9 +13,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from natgrad._padding import chunks
 from natgrad._runtime.programs import LONG_RUN, SHORT_RUN, filter_jit
-from natgrad.data._batches import Batch, Columns, as_array
+from natgrad.data._batches import Columns, as_array
 from natgrad.errors import FitError, InputError, NumericalWarning, warn
-from natgrad.gp._fantasies import given
 from natgrad.gp._projection import factorized, jittered, least_jitter
 from natgrad.gp._quantiles import Rows, cdf, quantiles, rows_of
 from natgrad.gp._sparse import Latent, SparseGP
@@ -112,20 +111,6 @@ class Predictor(eqx.Module):
         # Of an output that was not observed it is not known.
         found = [cdf(*pair) for pair in zip(each, y.T, strict=True)]
         return np.where(np.isnan(y), np.nan, np.stack(found, 1))
-
-    def given(self, x: Any, y: Any, columns: Columns | None = None) -> "Predictor":
-        """A predictor that has seen more rows; everything else stays fixed.
-
-        It costs about as much as a prediction, inside `jax.jit` and `jax.vmap` too, so
-        you can ask what many hypothetical observations would change.
-
-        >>> predictor = gp.predictor(gp.update(model, (x, y)))
-        >>> before = predictor.predict([[0.25]])[1]
-        >>> after = predictor.given(jnp.array([[0.25]]), jnp.array([0.9]))
-        >>> bool(after.predict([[0.25]])[1] < before)
-        True
-        """
-        return given(self, Batch(x, jnp.asarray(y), None, columns or {}))
 
     def sample_latent(self, key: PRNGKeyArray, x: Any, num: int = 1) -> np.ndarray:
         """Draws of the latent functions at all rows of x jointly, [num, ..., N].

@@ -5,21 +5,27 @@ new ones. Near the optimum one natural step is then enough.
 """
 
 import functools
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from natgrad._runtime.programs import SHORT_RUN, filter_jit
 from natgrad.data._batches import Batch
-from natgrad.families.gaussian import Statistics
 from natgrad.gp import _few_rows as few_rows
-from natgrad.gp._sparse import Projection, SparseGP, marginals, projected_elbo, work
+from natgrad.gp._sites import Sites, condition, project, sites_at
+from natgrad.gp._sparse import (
+    Projection,
+    SparseGP,
+    projected_elbo,
+    with_posterior,
+    work,
+)
 from natgrad.gp._steps import hyperparameter_gradient
 from natgrad.gp.inducing import spacing
-from natgrad.gp.likelihoods._rows import expected_log_probs
 from natgrad.train._constants import NONE, Constants
 from natgrad.train._profile import (
     NATURAL_TOLERANCE,
@@ -40,60 +46,6 @@ BRIEF = 1e6
 """If an evaluation takes fewer products, compiling takes longer than the run."""
 
 
-class RowSites(NamedTuple):
-    """What each row adds to the prior: exp(linear · f − precision · f²/2)."""
-
-    linear: Float[Array, "*L N"]
-    precision: Float[Array, "*L N"]
-
-
-def row_sites(model: SparseGP, rows: Projection, batch: Batch) -> RowSites:
-    """The sites to which a natural step of size 1 would go."""
-    mean, var = marginals(model.posterior, rows)
-    weight = jnp.ones(len(batch.x)) if batch.weight is None else batch.weight
-
-    def total(mean: Array, var: Array) -> Array:
-        fit = expected_log_probs(model.likelihood, mean, var, batch)
-        return jnp.asarray(weight, fit.dtype) @ fit
-
-    by_mean, by_var = jax.grad(total, argnums=(0, 1))(mean, var)
-    precision = -2 * by_var
-    centred = mean - jnp.broadcast_to(rows.mean, mean.shape)
-    return RowSites(by_mean + precision * centred, precision)
-
-
-def added(rows: Projection, sites: RowSites) -> Statistics:
-    """What the sites of some rows add to the prior: λ and Λ."""
-    features = over_q(rows)
-    shape = (*sites.precision.shape[:-1], *features.shape[-2:])
-    scaled = jnp.broadcast_to(features, shape) * sites.precision[..., None, :]
-    linear = (features @ sites.linear[..., None])[..., 0]
-    return Statistics(linear, scaled @ features.mT)
-
-
-def over_q(rows: Projection) -> Array:
-    """Features that combine the values which q is a distribution of."""
-    if rows.inverse is None:
-        return rows.features
-    return rows.inverse.mT @ rows.features
-
-
-def with_added(model: SparseGP, rows: Projection, added: Statistics) -> SparseGP:
-    """The model with the posterior that its prior and what was added make."""
-    linear, precision = added
-    own = jnp.eye(precision.shape[-1], dtype=precision.dtype)
-    if rows.inverse is not None:
-        own = rows.inverse.mT @ rows.inverse
-    precision += jnp.broadcast_to(own, precision.shape)
-    posterior = model.posterior.at_natural(Statistics(linear, -precision / 2))
-    return eqx.tree_at(lambda model: model.posterior, model, posterior)
-
-
-def from_sites(model: SparseGP, rows: Projection, sites: RowSites) -> SparseGP:
-    """The model with the posterior that its prior and the sites of some rows make."""
-    return with_added(model, rows, added(rows, sites))
-
-
 @functools.partial(filter_jit, compiler_options=SHORT_RUN)
 def carried_over(model: SparseGP, trained: SparseGP, batch: Batch) -> SparseGP:
     """A model with what a trained one knows of its rows, at its own inducing inputs.
@@ -101,9 +53,10 @@ def carried_over(model: SparseGP, trained: SparseGP, batch: Batch) -> SparseGP:
     If there is no such posterior, it is left as it is.
     """
     x = jnp.asarray(batch.x)
-    sites = row_sites(trained, trained.project(x), batch)
-    there = from_sites(model, model.project(x), sites)
-    return accept_if(there.posterior.is_inside().all(), there, model)
+    sites = sites_at(trained, trained.project(x), batch)
+    there = model.project(x)
+    q = condition(model.posterior, project(there.over_q, sites), there.inverse)
+    return with_posterior(model, accept_if(q.is_inside().all(), q, model.posterior))
 
 
 def whole_rule(model: SparseGP, rows: int, *, has_prior: bool = False) -> Rule:
@@ -138,12 +91,12 @@ def units(model: SparseGP) -> Any:
     return eqx.tree_at(lambda model: model.inducing, ones, lengths)
 
 
-def equal_sites(model: SparseGP, rows: int, value: float) -> RowSites:
+def equal_sites(model: SparseGP, rows: int, value: float) -> Sites:
     """The same number for all sites of so many rows."""
     latents = model.likelihood.latents
     shape = (rows,) if latents is None else (latents, rows)
     each = jnp.full(shape, value, model.inducing.dtype)
-    return RowSites(each, each)
+    return Sites(each, each)
 
 
 def total_weight(batch: Batch) -> Any:
@@ -153,14 +106,14 @@ def total_weight(batch: Batch) -> Any:
 
 def evaluate(
     model: SparseGP,
-    sites: RowSites,
+    sites: Sites,
     batch: Batch,
     complete: Constants = NONE,
     *,
     has_prior: bool = False,
 ) -> Evaluated:
     """The profile at a model's hyperparameters."""
-    rows, pull_back = jax.vjp(lambda model: complete(model).project(batch.x), model)
+    count = total_weight(batch)
 
     def loss(model: SparseGP, rows: Projection) -> Array:
         whole = complete(model)
@@ -169,12 +122,31 @@ def evaluate(
             loss += few_rows.misfit(whole.kernel, whole.likelihood, batch)
         return loss
 
-    with_q = lambda q: eqx.tree_at(lambda model: model.posterior, model, q)
-    start: Any = from_sites(model, rows, sites).posterior
-    q = accept_if(start.is_inside().all(), start, model.posterior)
-    tolerance = NATURAL_TOLERANCE * total_weight(batch)
-    best = minimize_distributions(lambda q: loss(with_q(q), rows), q, tolerance)
-    model = with_q(best.params)
-    slope = hyperparameter_gradient(loss, model, rows, pull_back)
-    sites = row_sites(complete(model), rows, batch)
-    return Evaluated(model, best.value, slope, sites)
+    start = lambda rows: condition(
+        model.posterior, project(rows.over_q, sites), rows.inverse
+    )
+    view = lambda model: complete(model).project(batch.x)
+    model, value, slope, rows = at_best(loss, model, view, start, count)
+    return Evaluated(model, value, slope, sites_at(complete(model), rows, batch))
+
+
+def at_best(
+    loss: Callable[[SparseGP, Any], Array],
+    model: SparseGP,
+    view: Callable[[SparseGP], Any],
+    start: Callable[[Any], Any],
+    count: Any,
+) -> tuple[SparseGP, Array, Any, Any]:
+    """The model with its best q, the loss there, its slope and what the loss sees.
+
+    The loss sees `view(model)`, which does not depend on q, and q begins at the `start`
+    that it gives. `count` is how much all rows count together.
+    """
+    seen, pull_back = jax.vjp(view, model)
+    q = start(seen)
+    q = accept_if(q.is_inside().all(), q, model.posterior)
+    of_q = lambda q: loss(with_posterior(model, q), seen)
+    best = minimize_distributions(of_q, q, NATURAL_TOLERANCE * count)
+    model = with_posterior(model, best.params)
+    slope = hyperparameter_gradient(loss, model, seen, pull_back)
+    return model, best.value, slope, seen

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Array
 from scipy import special
 
 from natgrad._padding import chunks
@@ -115,7 +114,7 @@ class Rows(NamedTuple):
 
 
 @functools.partial(filter_jit, compiler_options=LONG_RUN)
-def _by_row(likelihood: AbstractLikelihood, method: str, *columns: object) -> Array:
+def _by_row(likelihood: AbstractLikelihood, method: str, *columns: object) -> Any:
     return by_row(likelihood, getattr(type(likelihood), method))(*columns)
 
 

@@ -6,31 +6,24 @@ hyperparameters; then the best q is one natural step away, and one pass over all
 enough for thousands of inducing inputs.
 """
 
+import functools
 import math
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
-from natgrad._normal import LOG_ROOT_TAU
 from natgrad._runtime.programs import SHORT_RUN, filter_jit
 from natgrad.data._batches import Batch
-from natgrad.gp._conjugate import (
-    Hyperparameters,
-    RowSums,
-    in_floating_point,
-    inverse_of_prior,
-    root_of_covariance,
-    row_sums,
-    solved,
-)
 from natgrad.gp._few_rows import least_noise
 from natgrad.gp._parameters import Numbers
-from natgrad.linalg._triangular import lower_apply
+from natgrad.gp._sites import Sites, project, together
+from natgrad.gp._sparse import Projection, SparseGP, marginals, prior_inverse
+from natgrad.gp.exact import Hyperparameters, at_prior, solved, unit_sites
+from natgrad.gp.likelihoods._rows import log_predictives
 from natgrad.train._history import Record
 from natgrad.train._loop import Fitted
 from natgrad.train._progress import announce
@@ -58,22 +51,24 @@ def fit(
     inducing = np.asarray(inducing)
     what = f"all rows, {len(inducing):,} inducing inputs"
     announce(what, bool(progress))
-    sums, seen = _one_pass(hyper, inducing, rows, held_out)
-    least = float(least_noise(seen.residual, seen.weight))
+    weight = np.ones(len(held_out.x)) if held_out.weight is None else held_out.weight
+    held_out = held_out._replace(weight=weight)
+    unit, there = _one_pass(hyper, inducing, rows, held_out)
+    least = float(least_noise(held_out.y - there.mean, jnp.asarray(weight)))
+
+    def noisy(noise: float) -> Hyperparameters:
+        return hyper._replace(likelihood=type(hyper.likelihood)(noise**2))
 
     def score(noise: float) -> float:
         if noise < least:
             return -math.inf
-        variance = jnp.asarray(noise**2)
-        return float(_score(_root(sums, variance), sums, seen, variance))
+        return float(_score(noisy(noise), inducing, unit, there, held_out))
 
     noise, best = _best(score, math.sqrt(float(hyper.likelihood.variance)))
-    hyper = hyper._replace(likelihood=type(hyper.likelihood)(noise**2))
     others = _counted(rows) - len(inducing)
     is_noisier = others < _counted(held_out)
-    sums = _added(sums, seen, jnp.asarray(noise**2), is_noisier)
-    root = _root(sums, hyper.likelihood.variance)
-    model = jax.block_until_ready(solved(hyper, inducing, sums, root))
+    model = _solved(noisy(noise), inducing, unit, there, held_out, is_noisier)
+    model = jax.block_until_ready(model)
     last = history[-1]
     seconds = last.seconds + time.monotonic() - began
     history.add(Record(last.step, seconds, last.objective, score=best))
@@ -109,56 +104,55 @@ def _best(score: Callable[[float], float], start: float) -> tuple[float, float]:
     return start * 2.0**place, known[place]
 
 
-class Seen(NamedTuple):
-    """Rows as the score needs them: a, what it leaves of the prior's variance, r, w."""
-
-    features: Float[Array, "M N"]
-    rest: Float[Array, " N"]
-    residual: Float[Array, " N"]
-    weight: Float[Array, " N"]
+# Only `fit` calls these: jax refuses compiler options inside another program.
 
 
-def _read_once(
+@functools.partial(filter_jit, compiler_options=SHORT_RUN)
+def _one_pass(
     hyper: Hyperparameters, inducing: Numbers, rows: Batch, held_out: Batch
-) -> tuple[RowSums, Seen]:
-    """The sums over rows, and the held-out rows."""
-    z, inverse = in_floating_point(hyper, inducing), inverse_of_prior(hyper, inducing)
-    x, y = jnp.asarray(held_out.x, z.dtype), jnp.asarray(held_out.y, z.dtype)
-    features = lower_apply(inverse, hyper.kernel(z, x))
-    rest = jnp.maximum(hyper.kernel.diag(x) - (features**2).sum(0), 0)
-    weight = np.ones(len(x)) if held_out.weight is None else held_out.weight
-    seen = Seen(features, rest, y - hyper.mean(x), jnp.asarray(weight, z.dtype))
-    return row_sums(hyper, z, rows, inverse), seen
+) -> tuple[Sites, Projection]:
+    """What rows add to q if the variance of the noise is 1, and the held-out rows."""
+    model = at_prior(hyper, inducing)
+    inverse = prior_inverse(model)
+    there = model.project(jnp.asarray(held_out.x, inverse.dtype), inverse)
+    there = there._replace(rest=jnp.maximum(there.rest, 0))
+    return unit_sites(model, rows, inverse), there
 
 
-def _density(root: Array, sums: RowSums, seen: Seen, variance: Array | float) -> Any:
-    """The mean log density of rows at a variance of the noise."""
-    spread = root.T @ seen.features
-    mean = spread.T @ (root.T @ sums.moment) / variance
-    total = variance + seen.rest + (spread**2).sum(0)
-    misfit = (seen.residual - mean) ** 2 / total
-    density = -LOG_ROOT_TAU - (jnp.log(total) + misfit) / 2
-    return seen.weight @ density / seen.weight.sum()
+@functools.partial(filter_jit, compiler_options=SHORT_RUN)
+def _score(
+    hyper: Hyperparameters,
+    inducing: Numbers,
+    unit: Sites,
+    there: Projection,
+    held_out: Batch,
+) -> Array:
+    """The mean log density of the held-out rows."""
+    model = solved(hyper, inducing, unit)
+    latent = marginals(model.posterior, there)
+    density = log_predictives(model.likelihood, *latent, held_out)
+    weight = jnp.asarray(held_out.weight, density.dtype)
+    return weight @ density / weight.sum()
 
 
-def _with_held_out(
-    sums: RowSums, seen: Seen, variance: Array | float, is_noisier: bool
-) -> RowSums:
-    """The sums with the held-out rows.
+@functools.partial(filter_jit, compiler_options=SHORT_RUN)
+def _solved(
+    hyper: Hyperparameters,
+    inducing: Numbers,
+    unit: Sites,
+    there: Projection,
+    held_out: Batch,
+    is_noisier: bool,
+) -> SparseGP:
+    """The model that has seen the held-out rows too.
 
     If nearly all other rows are inducing inputs, the noise was chosen for such rows.
     With `is_noisier`, the prior variance that the inducing inputs leave at a held-out
     row counts as noise too. Or one row would fix the function on both sides of it.
     """
-    share = variance / (variance + seen.rest) if is_noisier else 1.0
-    weight = seen.weight * share
-    weighted = seen.features * weight[None]
-    more = RowSums(weighted @ seen.features.T, weighted @ seen.residual)
-    return jax.tree.map(jnp.add, sums, more)
-
-
-# Only `fit` calls these: jax refuses compiler options inside another program.
-_one_pass = filter_jit(_read_once, compiler_options=SHORT_RUN)
-_root = filter_jit(root_of_covariance, compiler_options=SHORT_RUN)
-_score = filter_jit(_density, compiler_options=SHORT_RUN)
-_added = filter_jit(_with_held_out, compiler_options=SHORT_RUN)
+    y, weight = (jnp.asarray(each, there.rest.dtype) for each in held_out[1:3])
+    if is_noisier:
+        variance = hyper.likelihood.variance
+        weight *= variance / (variance + there.rest)
+    more = project(there.features, Sites(weight * (y - there.mean), weight))
+    return solved(hyper, inducing, together(unit, more))

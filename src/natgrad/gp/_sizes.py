@@ -1,5 +1,6 @@
 """An initial model, from rows of inputs, and how many inducing inputs it needs."""
 
+import dataclasses
 import warnings
 from typing import Any
 
@@ -102,7 +103,7 @@ def with_inducing(model: SparseGP, x: object, inducing: int, seed: int = 0) -> S
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", InputWarning)  # of fewer distinct rows
         z = k_means(x / scale, min(inducing, len(x)), seed) * scale
-    return SparseGP(model.kernel, model.likelihood, z, mean=model.mean)
+    return dataclasses.replace(model, inducing=z, posterior=None)
 
 
 def choose_num_inducing(model: SparseGP, table: Batch, seed: int = 0) -> SparseGP:

@@ -1,13 +1,14 @@
 """Sparse Gaussian processes and their evidence bound."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from natgrad.data._batches import Batch
@@ -25,6 +26,7 @@ from natgrad.linalg._triangular import Vector, lower_apply
 
 
 Latent = Float[Array, "*L B"]
+T = TypeVar("T")
 
 
 class SparseGP(eqx.Module):
@@ -91,10 +93,12 @@ class SparseGP(eqx.Module):
         """Where q starts: at the prior."""
         latents, size = self.likelihood.latents, self.inducing.shape[-2]
         shape = (size,) if latents is None else (latents, size)
-        # Made by NumPy where it can be: JAX would compile each of these operations.
+        # Made by NumPy where it can be: JAX would compile each of these operations. In
+        # a program it would be a constant of the size of a matrix.
+        made = jnp if isinstance(self.inducing, Tracer) else np
         mean = as_floats(np.zeros(shape, self.inducing.dtype))
         if self.is_whitened:
-            root = np.broadcast_to(np.eye(size, dtype=mean.dtype), (*shape, size))
+            root = made.broadcast_to(made.eye(size, dtype=mean.dtype), (*shape, size))
             return Moments(mean, Sqrt(as_floats(root)))
         prior = self.kernel(self.inducing, self.inducing)
         factor = factorized(prior)
@@ -126,21 +130,28 @@ class SparseGP(eqx.Module):
                 f"function(s) of {type(self.likelihood).__name__}"
             )
 
-    def project(self, x: Float[Array, "B D"]) -> "Projection":
-        """What the ELBO needs from the inputs; it does not depend on q."""
+    def project(
+        self, x: Float[Array, "B D"], inverse: Float[Array, "*S M M"] | None = None
+    ) -> "Projection":
+        """What the ELBO needs from the inputs; it does not depend on q.
+
+        If L⁻¹ is known, it need not be found again.
+        """
         z = self.inducing
         x = jnp.asarray(x, z.dtype)
         if x.ndim != 2 or x.shape[1] != z.shape[1]:
             raise InputError(
                 f"x has shape {list(x.shape)}; it should be rows of {z.shape[1]} inputs"
             )
-        prior, cross = self.kernel(z, z), self.kernel(z, x)
-        inverse = None if self.is_whitened else inverse_factor(prior)
+        cross = self.kernel(z, x)
+        if inverse is None and not self.is_whitened:
+            inverse = prior_inverse(self)
         if inverse is None:
-            features = project(prior, cross)
+            features = project(self.kernel(z, z), cross)
         else:
             features = lower_apply(inverse, cross)
         rest = self.kernel.diag(x) - (features**2).sum(-2)
+        inverse = None if self.is_whitened else inverse
         return Projection(features, rest, self.mean(x), inverse)
 
     def marginals(self, x: Float[Array, "B D"]) -> tuple[Latent, Latent]:
@@ -149,9 +160,13 @@ class SparseGP(eqx.Module):
 
     def prior_kl(self) -> Float[Array, ""]:
         """KL(q ‖ prior), summed over the latent functions."""
-        z = self.inducing
-        inverse = None if self.is_whitened else inverse_factor(self.kernel(z, z))
+        inverse = None if self.is_whitened else prior_inverse(self)
         return prior_kl(self.posterior, inverse)
+
+
+def prior_inverse(model: SparseGP) -> Float[Array, "*S M M"]:
+    """L⁻¹ of the inducing inputs."""
+    return inverse_factor(model.kernel(model.inducing, model.inducing))
 
 
 class Projection(NamedTuple):
@@ -166,12 +181,23 @@ class Projection(NamedTuple):
     mean: Float[Array, "*L B"]
     inverse: Float[Array, "*S M M"] | None
 
+    @property
+    def over_q(self) -> Float[Array, "*S M B"]:
+        """Features that combine the variables of q."""
+        if self.inverse is None:
+            return self.features
+        return self.inverse.mT @ self.features
+
+
+def with_posterior(model: T, q: Any) -> T:
+    """The same model with another posterior, or with None."""
+    is_none = lambda node: node is None
+    return eqx.tree_at(lambda model: model.posterior, model, q, is_leaf=is_none)
+
 
 def marginals(q: AbstractGaussian, rows: Projection) -> tuple[Latent, Latent]:
     """The mean and the variance of each latent function at each row."""
-    features = rows.features
-    if rows.inverse is not None:
-        features = rows.inverse.mT @ features
+    features = rows.over_q
     mean = _combined(q.location(), features)
     mean += jnp.broadcast_to(rows.mean, mean.shape)
     var = q.variances(features)

@@ -4,7 +4,6 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
@@ -13,7 +12,7 @@ from jaxtyping import Array, Float
 from natgrad._optim import split
 from natgrad.data._batches import Batch
 from natgrad.families.gaussian import Moments
-from natgrad.gp._sparse import Projection, SparseGP, projected_elbo
+from natgrad.gp._sparse import Projection, SparseGP, projected_elbo, with_posterior
 from natgrad.linalg import Full
 from natgrad.train._constants import NONE, Constants
 from natgrad.train._devices import ALONE, Across
@@ -75,22 +74,19 @@ def alternating(
         def loss(model: SparseGP, rows: Projection) -> Array:
             return -projected_elbo(complete(model), rows, batch, total)
 
-        def with_posterior(q: Any) -> Any:
-            return eqx.tree_at(lambda model: model.posterior, model, q)
-
-        of_part = lambda q: loss(with_posterior(q), rows)
+        of_part = lambda q: loss(with_posterior(model, q), rows)
         loss_of_q = lambda q: across.mean(of_part(q))
         value, grad = across.mean(jax.value_and_grad(of_part)(q))
         seen = {"value": value, "grad": grad, "value_fn": loss_of_q}
-        rest = _without_posterior(model)
+        rest = with_posterior(model, None)
         updates, natural_state = natural.update(
             grad, state.natural, q, **{**extra, **seen, "rest": rest}
         )
-        moved = with_posterior(optax.apply_updates(q, updates))
+        moved = with_posterior(model, optax.apply_updates(q, updates))
         grads = hyperparameter_gradient(loss, moved, rows, pull_back)
         # What q has there is zero, and need not be sent.
-        still, grads = grads.posterior, across.mean(_without_posterior(grads))
-        grads = eqx.tree_at(_posterior, grads, still, is_leaf=lambda x: x is None)
+        still, grads = grads.posterior, across.mean(with_posterior(grads, None))
+        grads = with_posterior(grads, still)
         updates, ordinary_state = ordinary.update(grads, state.ordinary, moved, **extra)
         moved = optax.apply_updates(moved, updates)
         there = (moved, AlternatingState(natural_state, ordinary_state))
@@ -104,25 +100,19 @@ def alternating(
 
 
 def hyperparameter_gradient(
-    loss: Callable[[SparseGP, Projection], Array],
+    loss: Callable[[SparseGP, Any], Array],
     model: SparseGP,
-    rows: Projection,
-    pull_back: Callable[[Projection], tuple[SparseGP]],
+    rows: Any,
+    pull_back: Callable[[Any], tuple[SparseGP]],
 ) -> Any:
-    """The gradient of all but q, which is zero there."""
-    q, (size, batch) = model.posterior, rows.features.shape[-2:]
+    """The gradient of all but q, which is zero there.
+
+    `rows` are a projection, or a tree that begins with one.
+    """
+    q, (size, batch) = model.posterior, jax.tree.leaves(rows)[0].shape[-2:]
     if batch > size:
         # With S at hand, S a serves the variance and its derivative both.
         q = Moments(q.location(), Full(q.covariance()))
-    frozen = lambda model: eqx.tree_at(lambda model: model.posterior, model, q)
-    of_rest = lambda model, rows: loss(frozen(model), rows)
+    of_rest = lambda model, rows: loss(with_posterior(model, q), rows)
     direct, slopes = jax.grad(of_rest, argnums=(0, 1))(model, rows)
     return jax.tree.map(jnp.add, direct, pull_back(slopes)[0])
-
-
-def _posterior(model: SparseGP) -> Any:
-    return model.posterior
-
-
-def _without_posterior(model: SparseGP) -> SparseGP:
-    return eqx.tree_at(_posterior, model, None)

@@ -7,29 +7,27 @@ are inducing inputs and q is the exact posterior, the ELBO equals it.
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Unpack
+from typing import NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float, PyTree
 
 from natgrad._linear_map import tangent_by
 from natgrad._normal import LOG_ROOT_TAU
 from natgrad._runtime.programs import SHORT_RUN, filter_jit
-from natgrad.data._batches import Arrays, Batch
+from natgrad.data._batches import Arrays, Batch, blocks
 from natgrad.gp import _few_rows as few_rows
-from natgrad.gp._conjugate import (
-    Hyperparameters,
-    inverse_of_prior,
-    root_of_covariance,
-    row_sums,
-    solved,
-)
 from natgrad.gp._parameters import Numbers
 from natgrad.gp._profile import total_weight
 from natgrad.gp._projection import Factor, factor_of, factorized, with_jitter
-from natgrad.gp._sparse import SparseGP
+from natgrad.gp._sites import Sites, condition, project, together
+from natgrad.gp._sparse import SparseGP, prior_inverse, with_posterior
+from natgrad.gp.kernels import AbstractKernel
+from natgrad.gp.likelihoods import Gaussian
+from natgrad.gp.means import AbstractMean
 from natgrad.linalg._triangular import (
     Matrix,
     Vector,
@@ -65,6 +63,23 @@ bound: there is no q to follow, and each step is expensive."""
 
 LAP = 8
 """Evaluations from each initial point before the best is chosen."""
+
+BLOCK = 2048
+"""How many rows are projected at a time, to bound the memory."""
+
+
+class Hyperparameters(NamedTuple):
+    """A kernel, a Gaussian likelihood and a mean: a model without q.
+
+    >>> from natgrad.gp import exact
+    >>> hyper = exact.Hyperparameters(model.kernel, model.likelihood, model.mean)
+    >>> print(f"{hyper.likelihood.variance:.2f}")
+    0.01
+    """
+
+    kernel: AbstractKernel
+    likelihood: Gaussian
+    mean: AbstractMean
 
 
 # The log marginal likelihood
@@ -135,6 +150,9 @@ def _density_slopes(
     return slope * with_jitter(at, jitter) / 2, -slope * solution
 
 
+# The best q, in closed form
+
+
 @filter_jit
 def posterior(hyper: Hyperparameters, inducing: Numbers, batch: Batch) -> SparseGP:
     """A model with the q of highest ELBO: the result of a natural step of size 1.
@@ -149,9 +167,38 @@ def posterior(hyper: Hyperparameters, inducing: Numbers, batch: Batch) -> Sparse
     >>> bool(abs(gap) < 1e-3)
     True
     """
-    sums = row_sums(hyper, inducing, batch, inverse_of_prior(hyper, inducing))
-    root = root_of_covariance(sums, hyper.likelihood.variance)
-    return solved(hyper, inducing, sums, root)
+    model = at_prior(hyper, inducing)
+    unit = unit_sites(model, batch, prior_inverse(model))
+    return solved(hyper, inducing, unit)
+
+
+def at_prior(hyper: Hyperparameters, inducing: Numbers) -> SparseGP:
+    """A model whose q is its prior."""
+    return SparseGP(hyper.kernel, hyper.likelihood, inducing, mean=hyper.mean)
+
+
+def unit_sites(model: SparseGP, batch: Batch, inverse: Matrix) -> Sites:
+    """What rows add to q if the variance of the noise is 1; `inverse` is L⁻¹.
+
+    Divided by another variance, it is what they add then. So the noise can change
+    without another pass, and parts of the rows can be added to others.
+    """
+
+    def add(sums: Sites, rows: Batch) -> tuple[Sites, None]:
+        x, y, weight = (jnp.asarray(each, inverse.dtype) for each in rows[:3])
+        there = model.project(x, inverse)
+        sites = Sites(weight * (y - there.mean), weight)
+        return together(sums, project(there.features, sites)), None
+
+    empty = Sites(jnp.zeros_like(inverse[0]), jnp.zeros_like(inverse))
+    return lax.scan(add, empty, blocks(batch, BLOCK))[0]
+
+
+def solved(hyper: Hyperparameters, inducing: Numbers, unit: Sites) -> SparseGP:
+    """The model with the best q, from what rows add if the variance is 1."""
+    model = at_prior(hyper, inducing)
+    sites = jax.tree.map(lambda each: each / hyper.likelihood.variance, unit)
+    return with_posterior(model, condition(model.posterior, sites))
 
 
 # Only `fit` calls this: jax refuses compiler options inside another program.

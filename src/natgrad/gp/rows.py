@@ -598,7 +598,8 @@ def in_random_order(
     total = np.bincount(unique[2].ravel(), table.weight)
     order = np.random.default_rng(seed).permutation(len(total))
     rows, total = unique[1][order], total[order] / total.mean()
-    return table.take(rows)._replace(weight=total), groups and groups[rows]
+    table = table.take(rows)._replace(weight=total)
+    return table, None if groups is None else groups[rows]
 
 
 def center_and_scale(table: Table) -> tuple[np.ndarray, np.ndarray]:

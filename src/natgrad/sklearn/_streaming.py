@@ -64,13 +64,13 @@ def learn(
 
 def shifted(known: gp.Online, shift: float) -> gp.Online:
     """What was learned, when a number is added to all targets."""
-    fields = lambda known: (known.old.mean, known.rows)
+    fields = lambda known: (known.shift, known.rows)
     rows = known.rows
     if rows is not None:
         bounds = {k: rows.columns[k] + shift for k in SHIFTED if k in rows.columns}
         rows = rows._replace(y=rows.y + shift, columns=rows.columns | bounds)
     is_none = lambda node: node is None
-    values = (known.old.mean + shift, rows)
+    values = (known.shift + shift, rows)
     return eqx.tree_at(fields, known, values, is_leaf=is_none)
 
 
