@@ -234,7 +234,7 @@ def test_order_units_weights_and_copies_change_nothing(table):
 
 def test_groups_are_left_out_together_and_may_have_any_names(table):
     x, y = table
-    names = np.array([f"week {row // 10}" for row in range(150)])
+    names = np.array([f"week {row // 10:02}" for row in range(150)])
     grouped = fitted(x, y, groups=names)
     again = fitted(x, y, groups=np.arange(150) // 10)
     np.testing.assert_array_equal(grouped.predict(x[:3])[0], again.predict(x[:3])[0])

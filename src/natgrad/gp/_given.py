@@ -246,7 +246,8 @@ def solved_widened(
         features = np.asarray(_features(kernel, inducing, fill_up(some, CHUNK)))
         features = features[: len(some)]
         rest = prior_variance(kernel, some) - (features**2).sum(1)
-        seen = widened(own, jnp.asarray(np.maximum(rest, 0)))
+        rest = jnp.asarray(np.maximum(rest, 0))
+        seen = jax.tree.map(np.asarray, widened(own, rest))
         known += (features.T * seen.precision) @ features
         row += features.T @ seen.linear
     return _solve(inducing, Gram(jnp.asarray(known), jnp.asarray(row)))
