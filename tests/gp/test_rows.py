@@ -9,7 +9,7 @@ from natgrad import gp
 from natgrad.data import Batch
 from natgrad.errors import InputError
 from natgrad.gp import likelihoods, rows
-from natgrad.gp._given import GivenNear
+from natgrad.gp._given import GivenNear, solved_widened
 from natgrad.gp._left_out import Hyperparameters, Table
 from natgrad.gp._sites import Sites
 from natgrad.gp.kernels import Linear, Matern12, Matern52
@@ -299,7 +299,7 @@ def test_compact_predicts_as_widened_sites_say(table):
     x, y = table
     hyper = hyper_of(likelihoods.Gaussian(0.04))
     given = rows.condition(hyper, batch_of(x, y), inducing=x[:20], all_rows=0)
-    model, new = given.compact(), jnp.asarray(x[:7] + 0.1)
+    (model, cost), new = given.compact(), jnp.asarray(x[:7] + 0.1)
     x = jnp.asarray(x)
     prior, cross = (np.asarray(hyper.kernel(x[:20], a)) for a in (x[:20], x))
     shared = cross.T @ np.linalg.solve(prior, cross)
@@ -307,6 +307,17 @@ def test_compact_predicts_as_widened_sites_say(table):
     at_new = np.asarray(hyper.kernel(x[:20], new)).T @ np.linalg.solve(prior, cross)
     mean = 0.2 + at_new @ np.linalg.solve(shared + np.diag(rest + 0.04), y - 0.2)
     np.testing.assert_allclose(model.marginals(new)[0], mean, atol=1e-6)
+    # Left-out rows lose what the sparse model says less of each, refitted without it.
+    keep = np.arange(1, 150)
+    inner = (shared + np.diag(rest + 0.04))[np.ix_(keep, keep)]
+    solved = np.linalg.solve(inner, shared[keep, 0])
+    left_out = 0.2 + solved @ (y - 0.2)[keep], shared[0, 0] - solved @ shared[keep, 0]
+    _, found = solved_widened(
+        hyper.kernel, given.table.x, given.sites, given.table.x[:20]
+    )
+    np.testing.assert_allclose(found[0][0] + 0.2, left_out[0], atol=1e-6)
+    np.testing.assert_allclose(found[1][0], left_out[1] + rest[0], atol=1e-6)
+    assert cost > 0
 
 
 def test_draws_have_the_moments_of_predictions(table):

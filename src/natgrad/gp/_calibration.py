@@ -66,7 +66,11 @@ class Residuals(NamedTuple):
 
 
 def calibrate(
-    likelihood: Calibrated, residuals: Residuals, warp: Warp, resolution: float = 0.0
+    likelihood: Calibrated,
+    residuals: Residuals,
+    warp: Warp,
+    resolution: float = 0.0,
+    is_local: bool = True,
 ) -> Calibrated:
     """The likelihood with the scale, slope and freedom that left-out rows are likeliest
     with.
@@ -76,7 +80,7 @@ def calibrate(
     mean, var, z, rough, weight = residuals
     share = weight / weight.sum()
     known = np.exp(float(likelihood.log_scale))
-    sd = known * np.sqrt(var + float(likelihood.variance))
+    sd = known * np.sqrt(var + likelihood.known_variance)
     error, y = (z - mean) / sd, warp.back(z)
     half = resolution / 2 * np.exp(warp.log_slope(y)) / sd
 
@@ -116,7 +120,7 @@ def calibrate(
         return made, float(share @ crps(quantiles, y))
 
     plain, score = best(())
-    if len(z) < FEWEST:
+    if len(z) < FEWEST or not is_local:
         return plain
     local, local_score = best((0.3,))
     return local if local_score <= score else plain

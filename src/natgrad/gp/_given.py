@@ -236,21 +236,33 @@ def solved(
 
 def solved_widened(
     kernel: AbstractKernel, x: np.ndarray, sites: Sites, inputs: np.ndarray
-) -> Inducing:
-    """Inducing variables given rows, whose own parts count as noise."""
+) -> tuple[Inducing, Moments]:
+    """Inducing variables given rows, whose own parts count as noise.
+
+    And the moments of f at each row given the others.
+    """
     inducing, total = _begin(kernel, inputs)
-    known, row = np.zeros(total.precision.shape), np.zeros(len(inputs))
+    features = features_of(kernel, inducing, x, float)
+    rest = np.maximum(prior_variance(kernel, x) - (features**2).sum(1), 0)
+    linear, precision = map(np.asarray, widened(sites, jnp.asarray(rest)))
+    known = (features.T * precision) @ features
+    total = Gram(jnp.asarray(known), jnp.asarray(features.T @ linear))
+    found = _solve(inducing, total)
+    spread = ((features @ np.asarray(found.root).T) ** 2).sum(1)
+    share = 1 - precision * spread
+    mean = (features @ np.asarray(found.mean) - spread * linear) / share
+    return found, (mean, spread / share + rest)
+
+
+def features_of(
+    kernel: AbstractKernel, inducing: Inducing, x: np.ndarray, dtype: type
+) -> np.ndarray:
+    """φ of all rows, [N, M]."""
+    features = np.empty((len(x), len(inducing.inputs)), dtype)
     for start in range(0, len(x), CHUNK):
-        cut = slice(start, start + CHUNK)
-        some, own = x[cut], Sites(sites.linear[cut], sites.precision[cut])
-        features = np.asarray(_features(kernel, inducing, fill_up(some, CHUNK)))
-        features = features[: len(some)]
-        rest = prior_variance(kernel, some) - (features**2).sum(1)
-        rest = jnp.asarray(np.maximum(rest, 0))
-        seen = jax.tree.map(np.asarray, widened(own, rest))
-        known += (features.T * seen.precision) @ features
-        row += features.T @ seen.linear
-    return _solve(inducing, Gram(jnp.asarray(known), jnp.asarray(row)))
+        part = features[start : start + CHUNK]
+        part[:] = _features(kernel, inducing, fill_up(x, CHUNK, start))[: len(part)]
+    return features
 
 
 @jit_often
@@ -414,8 +426,6 @@ def given_near(
     inducing = solved(kernel, x, sites, at.inputs, at.leaves)
     variance = float(prior_variance(kernel, x[:CHUNK]).mean())
     is_single = sites.precision.max() * variance <= SINGLE
-    features = np.empty((len(x), len(at.inputs)), np.float32 if is_single else float)
-    for start in range(0, len(x), CHUNK):
-        part = features[start : start + CHUNK]
-        part[:] = _features(kernel, inducing, fill_up(x, CHUNK, start))[: len(part)]
+    kind = np.float32 if is_single else float
+    features = features_of(kernel, inducing, x, kind)
     return GivenNear(kernel, x, sites, *at, inducing=inducing, features=features)

@@ -261,6 +261,12 @@ def _steps(
 _compiled_steps = filter_jit(_steps, compiler_options=LONG_RUN)
 
 
+@filter_jit
+def _first_state(params: Any, steps: Array) -> State:
+    params = jax.tree.map(jnp.asarray, params)
+    return State(params, _optimizer(steps).init(params), params, 0 * steps, steps)
+
+
 class Trained(NamedTuple):
     """Hyperparameters, sites, and for each step its loss and rows."""
 
@@ -291,9 +297,7 @@ def train(
     inner, size = min(INNER, block), min(BLOCKS, rows)
     random = np.random.default_rng(seed)
     params, static = eqx.partition(hyper, eqx.is_inexact_array)
-    params = jax.tree.map(jnp.asarray, params)
-    number = jnp.asarray(float(steps))
-    state = State(params, _optimizer(number).init(params), params, 0 * number, number)
+    state = _first_state(params, np.asarray(float(steps)))
     nothing: Any = np.zeros(rows)
     begun = Sites(nothing, nothing) if sites is None else sites
     found: Any = jax.tree.map(np.array, begun)

@@ -59,6 +59,11 @@ class Calibrated(AbstractLikelihood):
         return jnp.exp(self.log_variance) + FLOOR
 
     @property
+    def known_variance(self) -> float:
+        """σ² on the host, where JAX would compile each operation."""
+        return math.exp(float(self.log_variance)) + FLOOR
+
+    @property
     def noise(self) -> Scalar:
         """σ, the standard deviation of the noise."""
         return jnp.sqrt(self.variance)
@@ -113,9 +118,10 @@ class Calibrated(AbstractLikelihood):
     def _scipy_predictive(self, mean: np.ndarray, var: np.ndarray) -> Any:
         scale, slope, rough = self.log_scale, self.slope, self.roughness
         rough = 0.0 if rough is None else np.asarray(rough)
-        width = np.sqrt(var + float(self.variance))
+        width = np.sqrt(var + self.known_variance)
         width = width * np.exp(float(scale) + float(slope) * rough)
-        return stats.t(float(self.freedom), mean, width)
+        freedom = LEAST_FREEDOM + math.exp(float(self.log_freedom))
+        return stats.t(freedom, mean, width)
 
     def sample(self, key: PRNGKeyArray, f: Scalar) -> Scalar:
         width = jnp.exp(self.log_width(jnp.zeros_like(f)))
