@@ -35,10 +35,7 @@ def encode(
         return x, x_test
     labels, labels_test = (as_labels(frame[text]) for frame in (train, test))
     target = standardised_target(y)
-    where = np.random.default_rng(0).permutation(
-        len(y) if groups is None else int(groups.max()) + 1
-    )
-    fold = where % FOLDS if groups is None else where[groups] % FOLDS
+    fold = folds(len(y), groups)
     codes = np.empty(labels.shape)
     for i in np.unique(fold):
         rest = fold != i
@@ -49,6 +46,16 @@ def encode(
     scale = np.where(scale > 0, scale, 1.0)
     scaled = lambda values: (values - mean) / scale
     return np.hstack([x, scaled(codes)]), np.hstack([x_test, scaled(codes_test)])
+
+
+def folds(number: int, groups: np.ndarray | None) -> np.ndarray:
+    """The fold of each row; rows of one group share theirs."""
+    of = (
+        np.arange(number)
+        if groups is None
+        else np.unique(groups, return_inverse=True)[1]
+    )
+    return (np.random.default_rng(0).permutation(of.max() + 1) % FOLDS)[of]
 
 
 def with_dates(frame: pd.DataFrame) -> pd.DataFrame:

@@ -60,7 +60,7 @@ SETS: dict[str, Rows] = {
     "banana": Rows("banana", "binary", SMALL),
     "titanic": Rows("titanic", "binary", SMALL, "survived"),
     "wine": Rows("wine_red", "classes", SMALL),
-    "wine, rating": Rows("wine_red", "real", SMALL, resolution=1.0),
+    "wine rating": Rows("wine_red", "real", SMALL, resolution=1.0),
     "kin8nm": Rows("kin8nm", "real"),
     "power": Rows("power", "real"),
     "naval": Rows("naval", "real", resolution=0.001),
@@ -70,7 +70,7 @@ SETS: dict[str, Rows] = {
     "diamonds": Rows("diamonds", "real", target="price", sample=20_000),
     "adult": Rows("adult", "binary", drop=("part",), sample=10_000),
     "flights": Rows("flights_nyc2013", "real", (20, 21), resolution=1.0),
-    "bike, weeks": Rows(
+    "bike weeks": Rows(
         "bike",
         "count",
         (20, 21),
@@ -78,7 +78,7 @@ SETS: dict[str, Rows] = {
         held_out="groups",
         group=lambda frame: np.arange(len(frame)) // 168,
     ),
-    "flights, days": Rows(
+    "flights days": Rows(
         "flights_nyc2013",
         "real",
         (20, 21),
