@@ -17,6 +17,7 @@ from typing import Any
 
 import environments
 import numpy as np
+from rows_data import SETS
 
 
 RESULTS = Path(__file__).parent / "results" / "rows.csv"
@@ -194,11 +195,12 @@ def write(row: dict[str, Any]) -> None:
 def table() -> str:
     """Means over splits of every method on every set, and paired differences."""
     rows, lines = read(), ["# Rows: means over splits", ""]
+    names = [name for name in SETS if any(row["set"] == name for row in rows)]
     shown = ("log_density", "error", "crps", "cover50", "cover90", "fit_cpu", "ms_row")
     heads = ["set", "method", "splits", "log density", "se", "RMSE or error", "CRPS"]
     heads += ["in 50 %", "in 90 %", "fit, CPU s", "ms a row", "failed"]
     lines += [" | ".join(heads), "|".join(["---"] * len(heads))]
-    for name in dict.fromkeys(row["set"] for row in rows):
+    for name in names:
         for method in dict.fromkeys(
             row["method"] for row in rows if row["set"] == name
         ):
@@ -221,7 +223,7 @@ def table() -> str:
         "set | engine | LightGBM | splits | difference | se",
         "---|---|---|---|---|---",
     ]
-    for name in dict.fromkeys(row["set"] for row in rows):
+    for name in names:
         lines += [line for engine in ENGINES for line in paired(name, engine)]
     return "\n".join(lines) + "\n"
 
