@@ -7,8 +7,13 @@
     python benchmarks/rows.py table               # writes results/rows.md
 
 A run is one line of results/rows.csv, also one that fails. A run that is there is not
-made again. The Python that runs the command needs the packages of the method. The
-engine is `engine(data, use_groups=...)` of `rows_engine.py`, which takes what
+made again, and rows.csv holds what was run; log densities of test rows are kept in
+the folder that NATGRAD_BENCHMARKS names. The Python that runs the command needs pandas,
+pyarrow, SciPy and the packages of the method: natgrad and scikit-learn, or
+
+    pip install lightgbm==4.7.0 gpboost==1.8.0 scikit-learn==1.9.1 pandas pyarrow
+
+The engine is `engine(data, use_groups=...)` of `rows_engine.py`, which takes what
 `rows_data.load` returns and answers as `rows_scores` says; "engine-groups" and
 "lightgbm-groups" run only on sets with groups and pass them on.
 """
