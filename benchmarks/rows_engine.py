@@ -10,8 +10,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from natgrad.gp import likelihoods, rows
 from rows_scores import LEVELS, SMALLEST, clipped
+
+from natgrad.gp import likelihoods, rows
 
 
 def engine(data: Any, use_groups: bool, likelihood: Any = None) -> dict[str, Any]:
