@@ -76,6 +76,9 @@ a row."""
 SWEEPS = 3
 """How often the sites of many rows are renewed."""
 
+SHRINKAGE = 3.0
+"""How strongly the log lengthscales of a kernel are drawn to their mean, in rows."""
+
 TRIAL, GAIN = 30, 0.05
 """Steps of training by which warps are compared, and the nats a row that one must gain.
 """
@@ -537,6 +540,8 @@ def fit(
     held = held_out(len(table.x), groups, seed)
     rest = np.setdiff1d(np.arange(len(table.x)), held)
     own = None if groups is None else groups[rest]
+    options: dict[str, Any] = {"groups": own, "seed": seed}
+    options["strength"] = SHRINKAGE / len(rest)
     level = None if likelihood is None else likelihood.latents
     hyper = Hyperparameters(
         initial_kernel(table.x.shape[1]) if kernel is None else kernel,
@@ -550,7 +555,7 @@ def fit(
         gains = [0.0] * len(trials)
         for place, each in enumerate(trials if len(trials) > 1 else ()):
             some = table._replace(y=each.to(table.y)).take(rest)
-            found = train(hyper, some, groups=own, steps=TRIAL, seed=seed)
+            found = train(hyper, some, steps=TRIAL, **options)
             slope = each.log_slope(table.y)[rest][found.rows].mean((1, 2))
             gains[place] = float((slope - found.losses)[TRIAL // 2 :].mean())
         best = int(np.argmax(gains))
@@ -563,21 +568,22 @@ def fit(
     some = table.take(rest)
     sites = all_own_sites(hyper, some)
     start = initial_sites(hyper, some) if sites is None else sites
-    found = train(hyper, some, start, groups=own, steps=steps, seed=seed)
+    found = train(hyper, some, start, steps=steps, **options)
     if sites is None:
         sites = initial_sites(found.hyper, table)
         for whole, part in zip(sites, found.sites, strict=True):
             whole[..., rest] = part
     # Rows are in random order, and so are these.
     number = min(num_inducing, FEATURES // len(table.x), len(table.x))
-    options: dict[str, Any] = {
-        "neighbors": neighbors,
-        "all_rows": all_rows,
-        "groups": groups,
-    }
-    inputs = table.x[:number]
     given = condition(
-        found.hyper, table, sites, inducing=inputs, units=units, **options
+        found.hyper,
+        table,
+        sites,
+        groups=groups,
+        inducing=table.x[:number],
+        neighbors=neighbors,
+        all_rows=all_rows,
+        units=units,
     )
     return scored(dataclasses.replace(given, resolution=resolution), held)
 
