@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import special
 
 from natgrad import gp
 from natgrad.data import Batch
@@ -331,3 +332,37 @@ def test_draws_have_the_moments_of_predictions(table):
     assert isinstance(near.latents[0], GivenNear)
     with pytest.raises(InputError, match="no joint distribution"):
         near.sample_latent(0, x[:3])
+
+
+@pytest.mark.nightly
+def test_sites_agree_with_long_mcmc():
+    """Means of labels' functions, by many chains of elliptical slice sampling."""
+    random = np.random.default_rng(0)
+    x = random.standard_normal((200, 2))
+    y = (1.5 * np.sin(2 * x[:, 0]) + random.standard_normal(200) > 0) * 1.0
+    hyper = Hyperparameters(Matern52([1.0, 2.0]), SITES["bernoulli"], Constant(0.0))
+    mean, var, _ = rows.condition(hyper, (x, y)).latents[0].marginals()
+    x = jnp.asarray(x)
+    root = np.linalg.cholesky(np.asarray(hyper.kernel(x, x)) + 1e-9 * np.eye(200))
+    log_prob = lambda f: special.log_ndtr((2 * y - 1) * f).sum(-1)
+    f, kept = np.repeat(mean[None], 64, 0), []
+    for step in range(3000):
+        other = random.standard_normal(f.shape) @ root.T
+        least = log_prob(f) + np.log(random.uniform(size=64))
+        angle = random.uniform(0, 2 * np.pi, 64)
+        low, high, left = angle - 2 * np.pi, angle.copy(), np.arange(64)
+        new = f.copy()
+        while len(left):
+            cos, sin = np.cos(angle[left])[:, None], np.sin(angle[left])[:, None]
+            new[left] = f[left] * cos + other[left] * sin
+            left = left[log_prob(new[left]) <= least[left]]
+            low[left] = np.where(angle[left] < 0, angle[left], low[left])
+            high[left] = np.where(angle[left] < 0, high[left], angle[left])
+            angle[left] = random.uniform(low[left], high[left])
+        f = new
+        if step >= 300:
+            kept.append(f)
+    draws = np.concatenate(kept)
+    far = np.abs(mean - draws.mean(0)) / draws.std(0)
+    assert far.max() < 0.05
+    np.testing.assert_allclose(np.sqrt(var) / draws.std(0), 1, atol=0.05)
