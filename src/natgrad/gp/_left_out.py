@@ -18,7 +18,7 @@ from natgrad._runtime.programs import LONG_RUN, filter_jit
 from natgrad.data._batches import Batch
 from natgrad.gp._blocks import left_out, marginals
 from natgrad.gp._nearest import Nearest, metric, one_of_each
-from natgrad.gp._sites import Sites
+from natgrad.gp._sites import Sites, row_sites
 from natgrad.gp.kernels import AbstractKernel, AbstractStationary
 from natgrad.gp.likelihoods import AbstractLikelihood
 from natgrad.gp.likelihoods._rows import (
@@ -96,23 +96,13 @@ def natural_target(
 ) -> tuple[Array, Sites]:
     """E[log p(y | f)] of each row times its weight, and where a natural step leads.
 
-    These sites have the slopes of E at the mean and the variance of f. Where log p is
-    not concave their precision would be negative, and is `LEAST`. Rows are the last
-    axis.
+    A precision that would be negative, as log p is not concave there, is `LEAST`.
     """
-
-    def one(mean: Array, var: Array, y: Array, weight: Array, columns: Any) -> Any:
-        def fit(mean: Array, var: Array) -> Array:
-            own, at = with_columns(likelihood, mean, columns)
-            return weight * own.expected_log_prob(at, var, y)
-
-        return jax.value_and_grad(fit, argnums=(0, 1))(mean, var)
-
-    rows = jax.tree.map(jnp.asarray, (batch.y, batch.weight, batch.columns))
-    axes, out = (-1, -1, 0, 0, 0), (0, (-1, -1))
-    fit, (by_mean, by_var) = jax.vmap(one, axes, out)(mean, var, *rows)
-    precision = jnp.maximum(-2 * by_var, LEAST)
-    return fit, Sites(by_mean + precision * (mean - prior), precision)
+    raw = row_sites(likelihood, mean, var, batch, prior)
+    precision = jnp.maximum(raw.precision, LEAST)
+    linear = raw.linear + (precision - raw.precision) * (mean - prior)
+    fit = expected_log_probs(likelihood, mean, var, batch)
+    return jnp.asarray(batch.weight) * fit, Sites(linear, precision)
 
 
 def local_steps(

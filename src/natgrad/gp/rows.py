@@ -17,9 +17,10 @@ from jaxtyping import Array
 
 from natgrad._padding import fill_up
 from natgrad.data._batches import Batch, Columns
-from natgrad.errors import InputError
+from natgrad.errors import InputError, InputWarning, warn
 from natgrad.families.gaussian import Moments as GaussianMoments
 from natgrad.gp import _calibration as calibration
+from natgrad.gp._few_rows import few
 from natgrad.gp._given import (
     CHUNK,
     LEAF,
@@ -535,6 +536,8 @@ def fit(
     """
     table = checked(x, y, weight, columns)
     table, groups = in_random_order(table, groups, seed)
+    if doubt := few(len(table.x)):
+        warn(doubt, InputWarning)
     units = Units(*center_and_scale(table))
     table = table._replace(x=units.inputs(table.x))
     held = held_out(len(table.x), groups, seed)
