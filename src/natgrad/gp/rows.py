@@ -78,7 +78,8 @@ SWEEPS = 3
 """How often the sites of many rows are renewed."""
 
 SHRINKAGE = 3.0
-"""How strongly the log lengthscales of a kernel are drawn to their mean, in rows."""
+"""How strongly the log lengthscales of a kernel are drawn to their mean, in rows. An
+ELBO needs no such prior: it does not over-fit them."""
 
 TRIAL, GAIN = 30, 0.05
 """Steps of training by which warps are compared, and the nats a row that one must gain.
@@ -544,7 +545,6 @@ def fit(
     rest = np.setdiff1d(np.arange(len(table.x)), held)
     own = None if groups is None else groups[rest]
     options: dict[str, Any] = {"groups": own, "seed": seed}
-    options["strength"] = SHRINKAGE / len(rest)
     level = None if likelihood is None else likelihood.latents
     hyper = Hyperparameters(
         initial_kernel(table.x.shape[1]) if kernel is None else kernel,
@@ -558,7 +558,8 @@ def fit(
         gains = [0.0] * len(trials)
         for place, each in enumerate(trials if len(trials) > 1 else ()):
             some = table._replace(y=each.to(table.y)).take(rest)
-            found = train(hyper, some, steps=TRIAL, **options)
+            strength = SHRINKAGE / len(rest)
+            found = train(hyper, some, steps=TRIAL, strength=strength, **options)
             slope = each.log_slope(table.y)[rest][found.rows].mean((1, 2))
             gains[place] = float((slope - found.losses)[TRIAL // 2 :].mean())
         best = int(np.argmax(gains))
@@ -571,6 +572,7 @@ def fit(
     some = table.take(rest)
     sites = all_own_sites(hyper, some)
     start = initial_sites(hyper, some) if sites is None else sites
+    options["strength"] = 0.0 if sites is None else SHRINKAGE / len(rest)
     found = train(hyper, some, start, steps=steps, **options)
     if sites is None:
         sites = initial_sites(found.hyper, table)
