@@ -45,7 +45,7 @@ def work(method: str, name: str, split: int, folder: Path) -> None:
     """What the process of a run does: fits, predicts, and writes the answer."""
     data = load(name, split)
     use_groups, plain = method.endswith("-groups"), method.removesuffix("-groups")
-    module = "rows_engine" if plain == "engine" else "rows_rivals"
+    module = "rows_engine" if plain.startswith("engine") else "rows_rivals"
     entry = getattr(importlib.import_module(module), plain.replace("-", "_"))
     began = time.process_time()
     if limit := LIMITS.get(method):

@@ -40,7 +40,7 @@ FIELDS = (
 )
 LEVELS = (np.arange(40) + 0.5) / 40
 SMALLEST = 1e-300
-ENGINES = ("engine", "engine-groups")
+ENGINES = ("engine", "engine-groups", "engine_sites")
 
 
 # Answers
@@ -225,7 +225,33 @@ def table() -> str:
     ]
     for name in names:
         lines += [line for engine in ENGINES for line in paired(name, engine)]
+    lines += ["", "## Coverage of the engine, 750 test rows or more", ""]
+    lines += [
+        "set | engine | split | in 50 % | in 90 % | holds",
+        "---|---|---|---|---|---",
+    ]
+    lines += [coverage(row) for row in rows if is_counted(row)]
     return "\n".join(lines) + "\n"
+
+
+def is_counted(row: dict[str, str]) -> bool:
+    return (
+        row["method"].startswith("engine")
+        and bool(row["cover50"])
+        and int(row["test_rows"]) >= 750
+    )
+
+
+def coverage(row: dict[str, str]) -> str:
+    """Whether bands hold what they should: within 4 points or 3 binomial errors at
+    50 %, and within 2 points or 3 errors at 90 %."""
+    holds = True
+    for level, points in ((0.5, 0.04), (0.9, 0.02)):
+        error = 3 * np.sqrt(level * (1 - level) / int(row["test_rows"]))
+        found = float(row[f"cover{round(100 * level)}"])
+        holds &= abs(found - level) <= max(points, error)
+    cells = (row[key] for key in ("set", "method", "split", "cover50", "cover90"))
+    return " | ".join([*cells, "yes" if holds else "no"])
 
 
 def mean_of(runs: list[dict[str, str]], key: str) -> str:

@@ -296,6 +296,16 @@ def test_few_distinct_inputs():
     assert (var > 0.3).all()
 
 
+def test_a_likelihood_made_in_32_bits_is_widened_and_a_fit_in_32_refused(table):
+    x, y = table
+    with jax.enable_x64(False):
+        likelihood = likelihoods.StudentT(0.3)
+        with pytest.raises(InputError, match="needs 64 bits"):
+            fitted(x, y)
+    found = fitted(x, y, likelihood=likelihood)
+    assert found.hyper.likelihood.log_scale.dtype == np.float64
+
+
 def test_compact_predicts_as_widened_sites_say(table):
     x, y = table
     hyper = hyper_of(likelihoods.Gaussian(0.04))

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -86,6 +87,15 @@ TRIAL, GAIN = 30, 0.05
 """
 
 
+def require_double() -> None:
+    """Raises an InputError unless JAX computes in 64 bits."""
+    if jax.dtypes.canonicalize_dtype(float) != np.float64:
+        raise InputError(
+            "natgrad.gp.rows needs 64 bits, and JAX is set to 32; call "
+            'jax.config.update("jax_enable_x64", True) first'
+        )
+
+
 class Units(NamedTuple):
     """What inputs are centred at and divided by, and the warp of the targets."""
 
@@ -95,6 +105,7 @@ class Units(NamedTuple):
 
     def inputs(self, x: object) -> np.ndarray:
         """Inputs in the model's units."""
+        require_double()
         x = np.asarray(x, float)
         if x.ndim != 2 or x.shape[1] != len(self.center):
             raise InputError(
@@ -527,7 +538,7 @@ def fit(
     their total weight.
 
     Raises:
-        InputError: If the rows cannot be used.
+        InputError: If the rows cannot be used, or JAX computes in 32 bits.
         FitError: If a kernel matrix is not positive definite.
 
     >>> fitted = gp.rows.fit(x, y)
@@ -551,6 +562,8 @@ def fit(
         Calibrated(0.1) if likelihood is None else likelihood,
         Constant(0.0 if level is None else np.zeros(level)),
     )
+    wide = lambda leaf: np.asarray(leaf, float) if eqx.is_inexact_array(leaf) else leaf
+    hyper = jax.tree.map(wide, hyper)
     kinds: Sequence[Kind] = ("identity",)
     if likelihood is None:
         kinds = candidates(table.y) if warps is None else warps
@@ -603,6 +616,7 @@ def checked(
     x: Any, y: Any, weight: Any = None, columns: Columns | None = None
 ) -> Table:
     """Rows as arrays of numbers, those with a weight."""
+    require_double()
     x, y = np.asarray(x, float), np.asarray(y, float)
     if x.ndim != 2 or y.shape != x.shape[:1]:
         raise InputError(
