@@ -331,6 +331,21 @@ def test_compact_predicts_as_widened_sites_say(table):
     assert cost > 0
 
 
+def test_a_compact_model_is_saved_and_predicts(table, tmp_path):
+    x, y = table
+    given = fitted(x, y, all_rows=0, num_inducing=20)
+    model, cost = given.compact()
+    gp.save(model, tmp_path / "model.natgrad")
+    again = gp.predictor(gp.load(tmp_path / "model.natgrad"))
+    new = given.units.inputs(x[:5])
+    moments = again.predict(new)
+    for a, b in zip(moments, gp.predictor(model).predict(new), strict=True):
+        np.testing.assert_array_equal(a, b)
+    middle = again.quantiles(new, [0.5])[:, 0]
+    np.testing.assert_allclose(middle, moments[0], atol=1e-9)
+    assert np.isfinite(cost)
+
+
 def test_draws_have_the_moments_of_predictions(table):
     x, y = table
     given = rows.condition(hyper_of(likelihoods.Gaussian(0.04)), batch_of(x, y))

@@ -24,6 +24,7 @@ from natgrad.gp._online import Online
 from natgrad.gp._sites import to_sites
 from natgrad.gp._sparse import SparseGP
 from natgrad.gp.kernels._base import Product, Sum
+from natgrad.gp.likelihoods._calibrated import Calibrated
 from natgrad.gp.likelihoods._discrete import FixedEdges, LearnedEdges
 
 
@@ -31,6 +32,7 @@ CLASSES = codec.registered(kernels, likelihoods, means, gaussian, linalg) | {
     "SparseGP": SparseGP,
     "kernels.Sum": Sum,
     "kernels.Product": Product,
+    "likelihoods.Calibrated": Calibrated,
     "likelihoods.FixedEdges": FixedEdges,
     "likelihoods.LearnedEdges": LearnedEdges,
 }
