@@ -20,7 +20,7 @@ from natgrad.gp._blocks import left_out, marginals
 from natgrad.gp._nearest import Nearest, metric, one_of_each
 from natgrad.gp._sites import Sites, row_sites
 from natgrad.gp.kernels import AbstractKernel, AbstractStationary
-from natgrad.gp.likelihoods import AbstractLikelihood
+from natgrad.gp.likelihoods import AbstractLikelihood, Support
 from natgrad.gp.likelihoods._rows import (
     expected_log_probs,
     log_predictives,
@@ -50,6 +50,9 @@ MOVED = 0.1
 
 LEAST = 1e-6
 """The least precision of a site, of a function with variance 1."""
+
+LABELS = Support.LABELS, Support.GRADES, Support.SUCCESSES
+"""Targets of which each says little."""
 
 TURNS = 3
 """Natural steps on the site of a row while all others are held."""
@@ -177,9 +180,9 @@ def _score(
 ) -> tuple[Array, Sites]:
     """The score of one block, and the sites of its inner rows.
 
-    It is the log density of the inner rows, each left out, if p(y | f) is Gaussian in
-    f. Left-out labels and counts say too little of many lengthscales and over-fit them;
-    there it is the ELBO of the block, with the sites held.
+    It is the log density of the inner rows, each left out. Left-out labels say too
+    little of many lengthscales and over-fit them: theirs is the ELBO of the block, with
+    the sites held.
     """
     x = jnp.asarray(batch.x)
     prior, cov = hyper.mean(x), hyper.kernel(x, x)
@@ -196,13 +199,20 @@ def _score(
         density = jnp.where(rows.weight > 0, rows.weight * density, 0)
         return density.sum() / rows.weight.sum(), last(sites)
     of_latents = _over_latents(sites, cov)
+    others = last(of_latents(left_out)(cov, sites))
+    held = jax.lax.stop_gradient((hyper.likelihood, others, last(prior)))
+    before = jnp.broadcast_to(held[2], others[0].shape)
+    rows = inside(batch)
+    fresh = local_steps(held[0], held[1], before, last(sites), rows)
+    if hyper.likelihood.support not in LABELS:
+        mean = others[0] + last(prior)
+        density = log_predictives(hyper.likelihood, mean, others[1], rows)
+        density = jnp.where(rows.weight > 0, rows.weight * density, 0)
+        return density.sum() / rows.weight.sum(), fresh
     mean, var, kl = of_latents(marginals)(cov, sites)
     fit = expected_log_probs(hyper.likelihood, mean + prior, var, batch)
-    bound = (jnp.where(weight > 0, weight * fit, 0).sum() - kl.sum()) / weight.sum()
-    held = (hyper.likelihood, last(of_latents(left_out)(cov, sites)), last(prior))
-    likelihood, others, prior = jax.lax.stop_gradient(held)
-    prior = jnp.broadcast_to(prior, others[0].shape)
-    return bound, local_steps(likelihood, others, prior, last(sites), inside(batch))
+    bound = jnp.where(weight > 0, weight * fit, 0).sum() - kl.sum()
+    return bound / weight.sum(), fresh
 
 
 def _over_latents(sites: Sites, cov: Array) -> Callable[..., Any]:

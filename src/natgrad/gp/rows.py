@@ -79,8 +79,8 @@ SWEEPS = 3
 """How often the sites of many rows are renewed."""
 
 SHRINKAGE = 3.0
-"""How strongly the log lengthscales of a kernel are drawn to their mean, in rows. An
-ELBO needs no such prior: it does not over-fit them."""
+"""How strongly the log lengthscales of a kernel are drawn to their mean, in rows, where
+targets are real."""
 
 TRIAL, GAIN = 30, 0.05
 """Steps of training by which warps are compared, and the nats a row that one must gain.
