@@ -213,8 +213,10 @@ def test_elbo_of_all_rows_is_that_of_inducing_inputs_at_all(name, table):
 
 
 def fitted(x, y, **options):
+    if "likelihood" not in options:
+        options["warps"] = ("identity",)
     with jax.numpy_dtype_promotion("standard"):  # in Adam
-        return rows.fit(x, y, warps=("identity",), steps=20, **options)
+        return rows.fit(x, y, steps=20, **options)
 
 
 def test_order_units_weights_and_copies_change_nothing(table):
@@ -257,16 +259,83 @@ def test_a_row_given_twice_is_one_of_weight_two(table):
 
 @pytest.mark.parametrize("all_rows", [rows.ALL, 0])
 def test_rows_that_are_appended_are_as_if_fitted_at_once(table, all_rows):
+    """Whatever a weight of 1 is, and with copies of rows that are there already."""
     x, y = table
-    first = fitted(x[:120], y[:120], all_rows=all_rows, num_inducing=16, neighbors=20)
-    both = first.append(x[120:], y[120:])
-    sites = jax.tree.map(np.copy, both.sites)
-    units = dict(neighbors=20, all_rows=all_rows)
+    options = {"all_rows": all_rows, "num_inducing": 16, "neighbors": 20}
+    first = fitted(x[:120], y[:120], weight=np.full(120, 3.0), **options)
+    both = first.append(x[110:], y[110:], weight=np.full(40, 3.0))
+    z = first.units.warp.to(y)
+    weight = np.where((np.arange(150) >= 110) & (np.arange(150) < 120), 2.0, 1.0)
+    rest = {"neighbors": 20, "all_rows": all_rows, "units": first.units}
     if not all_rows:
-        units["inducing"] = first.latents[0].inputs
-    again = rows.condition(both.hyper, both.table, sites, units=both.units, **units)
+        rest["inducing"] = first.latents[0].inputs
+    again = rows.condition(both.hyper, (first.units.inputs(x), z, weight), **rest)
+    assert len(both.table.x) == 150
     for a, b in zip(both.latent(x[:5]), again.latent(x[:5]), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-8)
+        np.testing.assert_allclose(a, b, rtol=0.05 if all_rows == 0 else 1e-8)
+    with pytest.raises(InputError, match="the columns"):
+        both.append(x, y, columns={"offset": y})
+
+
+def test_a_warp_refuses_targets_that_it_has_not(table):
+    x, y = table[0], np.exp(table[1])
+    with jax.numpy_dtype_promotion("standard"):
+        found = rows.fit(x, y, warps=("log",), steps=20)
+        for wrong in (("log",), ("sqrt",), ()):
+            with pytest.raises(InputError, match="warps is"):
+                rows.fit(x, y - 3, warps=wrong)
+    assert found.log_density(x[:1], [-1.0])[0] == -np.inf
+    assert found.cdf(x[:1], [-1.0])[0] == 0
+    with pytest.raises(InputError, match="the warp log needs larger targets"):
+        found.append(x[:2], [1.0, -1.0])
+
+
+@pytest.mark.parametrize("likelihood", [likelihoods.StudentT(50.0), None])
+def test_targets_of_a_location_may_have_any_unit(likelihood, table):
+    x, y = table
+    small = None if likelihood is None else likelihood.in_units(1024.0)
+    once = fitted(x, y, likelihood=small) if small else fitted(x, y)
+    many = fitted(x, 1024 * y, likelihood=likelihood) if small else fitted(x, 1024 * y)
+    for power, a, b in zip(
+        (1, 2), once.predict(x[:5]), many.predict(x[:5]), strict=True
+    ):
+        np.testing.assert_allclose(1024.0**power * a, b, rtol=1e-6)
+    np.testing.assert_allclose(once.score - np.log(1024), many.score, rtol=1e-6)
+
+
+def test_large_counts_begin_at_their_mean(table):
+    x, y = table
+    counts = np.random.default_rng(0).poisson(2000 * np.exp(y / 4)) * 1.0
+    mean, _ = fitted(x, counts, likelihood=likelihoods.Poisson()).predict(x)
+    np.testing.assert_allclose(mean.mean(), counts.mean(), rtol=0.02)
+
+
+def test_rows_of_no_weight_leave_with_their_groups(table):
+    x, y = table
+    groups, weight = np.arange(150) // 10, np.ones(150)
+    weight[:20] = 0
+    some = fitted(x[20:], y[20:], groups=groups[20:])
+    found = fitted(x, y, groups=groups, weight=weight)
+    np.testing.assert_array_equal(found.predict(x[:3])[0], some.predict(x[:3])[0])
+    for wrong, rule in ((groups[1:], "one name"), (groups > 9, "there are 2 groups")):
+        with pytest.raises(InputError, match=rule):
+            fitted(x, y, groups=wrong)
+
+
+def test_sites_do_not_depend_on_groups(table):
+    x, y = table[0], (table[1] > 0) * 1.0
+    hyper = hyper_of(likelihoods.Bernoulli())
+    options = {"inducing": x[:16], "all_rows": 0}
+    alone = rows.condition(hyper, (x, y), **options)
+    grouped = rows.condition(hyper, (x, y), groups=np.arange(150) // 10, **options)
+    np.testing.assert_array_equal(alone.sites.precision, grouped.sites.precision)
+
+
+@pytest.mark.parametrize("steps", [1, 12])
+def test_any_number_of_steps_may_be_taken(steps, table):
+    with jax.numpy_dtype_promotion("standard"):
+        found = rows.fit(*table, warps=("identity",), steps=steps)
+    assert np.isfinite(found.score)
 
 
 # What must not break
@@ -349,14 +418,14 @@ def test_a_compact_model_is_saved_and_predicts(table, tmp_path):
 def test_draws_have_the_moments_of_predictions(table):
     x, y = table
     given = rows.condition(hyper_of(likelihoods.Gaussian(0.04)), batch_of(x, y))
-    draws = given.sample_latent(0, x[:3] + 0.5, 4000)
+    draws = given.sample_latent(jax.random.key(0), x[:3] + 0.5, 4000)
     mean, var = given.latent(x[:3] + 0.5)
     np.testing.assert_allclose(draws.mean(0), mean, atol=0.05)
     np.testing.assert_allclose(draws.var(0), var, rtol=0.1)
     near = rows.condition(given.hyper, given.table, all_rows=0)
     assert isinstance(near.latents[0], GivenNear)
     with pytest.raises(InputError, match="no joint distribution"):
-        near.sample_latent(0, x[:3])
+        near.sample_latent(jax.random.key(0), x[:3])
 
 
 @pytest.mark.nightly

@@ -16,6 +16,7 @@ from jaxtyping import Array
 
 from natgrad._runtime.programs import LONG_RUN, filter_jit
 from natgrad.data._batches import Batch
+from natgrad.errors import FitError
 from natgrad.gp._blocks import left_out, marginals
 from natgrad.gp._nearest import Nearest, metric, one_of_each
 from natgrad.gp._sites import Sites, row_sites
@@ -292,6 +293,7 @@ def train(
     is left out with its group.
     """
     rows, columns = table.x.shape
+    steps = TOGETHER * -(-steps // TOGETHER)  # or the rate would end below 0
     most = rows if groups is None else len(np.unique(groups))
     block = min(BLOCK, most)
     inner, size = min(INNER, block), min(BLOCKS, rows)
@@ -326,6 +328,12 @@ def train(
         linear[..., at], precision[..., at] = (last(each) for each in fresh)
         losses.append(np.asarray(values))
         scored.append(at)
+    losses = np.concatenate(losses)
+    if not np.isfinite(losses).mean() > 0.5:
+        bad = (~np.isfinite(losses)).sum()
+        raise FitError(
+            f"{bad} of {steps} training steps were not finite; "
+            "check the rows for extreme values, or start from another kernel"
+        )
     hyper = eqx.combine(state.average, static)
-    scored = np.concatenate(scored)
-    return Trained(hyper, found, np.concatenate(losses), scored)
+    return Trained(hyper, found, losses, np.concatenate(scored))

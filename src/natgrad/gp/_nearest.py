@@ -19,7 +19,8 @@ def metric(kernel: AbstractKernel, columns: int) -> np.ndarray:
     is_stationary = lambda node: isinstance(node, AbstractStationary)
     total, weights = np.zeros(columns), 0.0
     for node in jax.tree.leaves(kernel, is_leaf=is_stationary):
-        if is_stationary(node):
+        # A kernel on some of the inputs has lengthscales for those alone.
+        if is_stationary(node) and node.log_lengthscale.shape[-1:] in ((), (columns,)):
             variance = float(np.mean(np.exp(np.asarray(node.log_variance))))
             inverse = np.exp(-2 * np.asarray(node.log_lengthscale, float))
             total, weights = total + variance * inverse, weights + variance

@@ -38,7 +38,7 @@ class Warp(NamedTuple):
             return self.shift + self.unit * inverse[self.kind](z)
 
     def log_slope(self, y: Any) -> np.ndarray:
-        """log dz/dy."""
+        """log dz/dy, and 0 where there is no such target."""
         y = (np.asarray(y, float) - self.shift) / self.unit
         with np.errstate(divide="ignore", invalid="ignore"):
             slope = {
@@ -47,6 +47,7 @@ class Warp(NamedTuple):
                 "log1p": lambda y: -np.log1p(y),
                 "asinh": lambda y: -np.log1p(y**2) / 2,
             }[self.kind](y)
+        slope = np.where(np.isfinite(slope), slope, 0)
         return slope - math.log(self.unit) - math.log(self.scale)
 
 

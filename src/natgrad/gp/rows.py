@@ -14,10 +14,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PRNGKeyArray
 
 from natgrad._padding import fill_up
-from natgrad.data._batches import Batch, Columns
+from natgrad.data._batches import Batch, Columns, as_array
 from natgrad.errors import InputError, InputWarning, warn
 from natgrad.families.gaussian import Moments as GaussianMoments
 from natgrad.gp import _calibration as calibration
@@ -44,12 +44,14 @@ from natgrad.gp._left_out import (
     train,
 )
 from natgrad.gp._nearest import Nearest, cut_into_leaves, metric
+from natgrad.gp._prediction import checked_levels
 from natgrad.gp._quantiles import Rows, cdf, quantiles, rows_of
 from natgrad.gp._sites import Sites
 from natgrad.gp._sparse import SparseGP
 from natgrad.gp._warps import Kind, Warp, candidates, warp_of
 from natgrad.gp.kernels import AbstractKernel, Linear, Matern12, Matern52, Separate
 from natgrad.gp.likelihoods import AbstractLikelihood
+from natgrad.gp.likelihoods._base import require
 from natgrad.gp.likelihoods._calibrated import Calibrated
 from natgrad.gp.likelihoods._rows import check
 from natgrad.gp.means import Constant
@@ -68,8 +70,11 @@ NEIGHBORS, INDUCING = 64, 256
 FEATURES = 2**25
 """Features of rows that are kept at most; more rows have fewer inducing inputs."""
 
+FEWEST_GROUPS = 3
+"""The fewest groups of which some can be left out."""
+
 HELD, MOST_HELD = 0.1, 1000
-"""The share of the rows, and the most, that train nothing: the score is theirs."""
+"""The share of the rows, and the most, that train no hyperparameter, for the score."""
 
 NATURAL_STEPS, TOLERANCE = 60, 1e-6
 """Natural steps on the sites of all rows, at most; they end when one gains too few nats
@@ -97,11 +102,13 @@ def require_double() -> None:
 
 
 class Units(NamedTuple):
-    """What inputs are centred at and divided by, and the warp of the targets."""
+    """What inputs are centred at and divided by, the warp of the targets, and the
+    weight that counts as one row."""
 
     center: np.ndarray
     scale: np.ndarray
     warp: Warp = Warp()
+    weight: float = 1.0
 
     def inputs(self, x: object) -> np.ndarray:
         """Inputs in the model's units."""
@@ -114,12 +121,34 @@ class Units(NamedTuple):
             )
         return np.ascontiguousarray((x - self.center) / self.scale)
 
+    def columns(
+        self, columns: Columns | None, likelihood: AbstractLikelihood
+    ) -> dict[str, np.ndarray]:
+        """Columns with the targets; those of a location are in the targets' units."""
+        unit = self.warp.unit * self.warp.scale if likelihood.is_location else 1.0
+        return {name: np.asarray(a) / unit for name, a in (columns or {}).items()}
+
+    def table(self, table: Table, likelihood: AbstractLikelihood) -> Table:
+        """Rows in the model's units.
+
+        Raises:
+            InputError: If the likelihood or the warp does not allow a target.
+        """
+        check(likelihood, table.y, table.columns)
+        y = self.warp.to(table.y)
+        require(
+            np.isfinite(y), table.y, f"the warp {self.warp.kind} needs larger targets"
+        )
+        columns = self.columns(table.columns, likelihood)
+        return Table(self.inputs(table.x), y, table.weight / self.weight, columns)
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RowGP:
     """A Gaussian process given rows, which it keeps; `fit` and `condition` make one.
 
-    `score` is the mean log density of rows that trained nothing, each left out.
+    `score` is the mean log density of rows that trained no hyperparameter, each left
+    out; it is NaN with fewer than ten rows.
 
     >>> fitted = gp.rows.fit(x, y, steps=50)
     >>> print(fitted.quantiles([[0.25]], [0.05, 0.95]).shape)
@@ -163,7 +192,7 @@ class RowGP:
     # Targets, in the user's units
 
     def _rows(self, x: object, columns: Columns | None) -> Rows:
-        columns = {name: np.asarray(each) for name, each in (columns or {}).items()}
+        columns = self.units.columns(columns, self.hyper.likelihood)
         if self.errors is not None:
             near = self._index().query(self.units.inputs(x), calibration.NEAR)
             columns["roughness"] = calibration.roughness(self.errors, near)
@@ -193,8 +222,8 @@ class RowGP:
         self, x: object, levels: object, columns: Columns | None = None
     ) -> np.ndarray:
         """The quantiles of the target at the given levels, [N, levels]."""
-        levels = np.atleast_1d(np.asarray(levels, float))
-        return self.units.warp.back(quantiles(self._rows(x, columns), levels))
+        rows = self._rows(x, columns)
+        return self.units.warp.back(quantiles(rows, checked_levels(levels)))
 
     def cdf(self, x: object, y: object, columns: Columns | None = None) -> np.ndarray:
         """The probability that the target is at most y, at each row."""
@@ -246,12 +275,18 @@ class RowGP:
         """
         if self.groups is not None:
             raise InputError("a model with groups cannot be appended to; fit all rows")
-        more = checked(x, y, weight, columns)
-        more = more._replace(x=self.units.inputs(more.x), y=self.units.warp.to(more.y))
-        table = jax.tree.map(lambda a, b: np.concatenate([a, b]), self.table, more)
-        sites = initial_sites(self.hyper, more)
+        more, _ = checked(x, y, weight, columns)
+        more = self.units.table(more, self.hyper.likelihood)
+        if more.columns.keys() != self.table.columns.keys():
+            raise InputError(
+                f"the new rows have the columns {list(more.columns)}; they should be "
+                f"those of the others, {list(self.table.columns)}"
+            )
         join = lambda a, b: np.concatenate([a, b], -1)
-        sites = jax.tree.map(join, self.sites, sites)
+        sites = jax.tree.map(join, self.sites, initial_sites(self.hyper, more))
+        table = jax.tree.map(lambda a, b: np.concatenate([a, b]), self.table, more)
+        table, rows = distinct(table, None, 0)
+        sites = jax.tree.map(lambda each: each[..., rows], sites)
         latent = self.latents[0]
         options: dict[str, Any] = {"all_rows": max(ALL, len(self.table.x))}
         if isinstance(latent, GivenNear):
@@ -313,7 +348,7 @@ class RowGP:
         mean, var = (np.moveaxis(each, -1, 0) for each in (mean, var))
         return rows_of(self.hyper.likelihood, mean, var, columns)
 
-    def sample_latent(self, seed: int, x: object, num: int = 1) -> np.ndarray:
+    def sample_latent(self, key: PRNGKeyArray, x: object, num: int = 1) -> np.ndarray:
         """Draws of f at all rows of x jointly, [num, N] or [num, L, N].
 
         Raises:
@@ -321,12 +356,13 @@ class RowGP:
                 distribution.
         """
         x, draws = self.units.inputs(x), []
-        random = np.random.default_rng(seed)
-        for latent in self.latents:
+        shape = (len(self.latents), num, len(x))
+        noise = np.asarray(jax.random.normal(key, shape))
+        for latent, own in zip(self.latents, noise, strict=True):
             mean, cov = latent.joint(x)
             values, vectors = np.linalg.eigh(cov)
             root = vectors * np.sqrt(np.maximum(values, 0))
-            draws.append(mean + random.standard_normal((num, len(x))) @ root.T)
+            draws.append(mean + own @ root.T)
         found = np.stack(draws, 1) if self.sites.linear.ndim > 1 else draws[0]
         return found + prior_mean(self.hyper, x)
 
@@ -356,7 +392,8 @@ def condition(
     >>> given.latent([[0.25]])[0].shape
     (1,)
     """
-    table = checked(*data)
+    table, groups = checked(*data, groups=groups)
+    check(hyper.likelihood, table.y, table.columns)
     width = table.x.shape[1]
     units = units or Units(np.zeros(width), np.ones(width))
     own = all_own_sites(hyper, table)
@@ -433,9 +470,10 @@ def swept(given: RowGP, at: Neighborhood) -> RowGP:
     likelihood, sites = given.hyper.likelihood, given.sites
     prior = prior_mean(given.hyper, given.table.x)
     prior = np.broadcast_to(prior, sites.linear.shape)
+    alone = dataclasses.replace(given, groups=None)  # a site is given its group
     renew = lambda rows, *others: _local_steps(likelihood, *others, rows)
     for _ in range(SWEEPS):
-        mean, var = with_sites(given, sites, at).all_left_out()
+        mean, var = with_sites(alone, sites, at).all_left_out()
         sites = by_chunk(renew, given.table, mean - prior, var, prior, sites)
     return with_sites(given, sites, at)
 
@@ -546,47 +584,40 @@ def fit(
     >>> print(mean.round(1))
     [0.9]
     """
-    table = checked(x, y, weight, columns)
-    table, groups = in_random_order(table, groups, seed)
+    if likelihood is None and columns:
+        raise InputError(
+            "columns need a likelihood that takes them; name it, such as "
+            "natgrad.gp.likelihoods.Poisson()"
+        )
+    table, groups = checked(x, y, weight, columns, groups)
+    table, rows = distinct(table, groups, seed)
+    groups = None if groups is None else groups[rows]
     if doubt := few(len(table.x)):
         warn(doubt, InputWarning)
-    units = Units(*center_and_scale(table))
-    table = table._replace(x=units.inputs(table.x))
     held = held_out(len(table.x), groups, seed)
     rest = np.setdiff1d(np.arange(len(table.x)), held)
     own = None if groups is None else groups[rest]
     options: dict[str, Any] = {"groups": own, "seed": seed}
-    level = None if likelihood is None else likelihood.latents
-    hyper = Hyperparameters(
-        initial_kernel(table.x.shape[1]) if kernel is None else kernel,
-        Calibrated(0.1) if likelihood is None else likelihood,
-        Constant(0.0 if level is None else np.zeros(level)),
-    )
-    wide = lambda leaf: np.asarray(leaf, float) if eqx.is_inexact_array(leaf) else leaf
-    hyper = jax.tree.map(wide, hyper)
-    kinds: Sequence[Kind] = ("identity",)
-    if likelihood is None:
-        kinds = candidates(table.y) if warps is None else warps
-        trials = [warp_of(kind, table.y, table.weight) for kind in kinds]
-        gains = [0.0] * len(trials)
-        for place, each in enumerate(trials if len(trials) > 1 else ()):
-            some = table._replace(y=each.to(table.y)).take(rest)
-            strength = SHRINKAGE / len(rest)
-            found = train(hyper, some, steps=TRIAL, strength=strength, **options)
-            slope = each.log_slope(table.y)[rest][found.rows].mean((1, 2))
-            gains[place] = float((slope - found.losses)[TRIAL // 2 :].mean())
-        best = int(np.argmax(gains))
-        best = best if gains[best] > gains[0] + GAIN else 0
-        units = units._replace(warp=trials[best])
-    else:
-        check(likelihood, table.y, table.columns)
+    units = Units(*center_and_scale(table), weight=float(table.weight.mean()))
+    if kernel is None:
+        kernel = initial_kernel(table.x.shape[1])
+    hyper, trials = initial(kernel, likelihood, table, warps)
+    strength, gains = SHRINKAGE / len(rest), [0.0] * len(trials)
+    for place, each in enumerate(trials if len(trials) > 1 else ()):
+        some = units._replace(warp=each).table(table, hyper.likelihood).take(rest)
+        found = train(hyper, some, steps=TRIAL, strength=strength, **options)
+        slope = each.log_slope(table.y)[rest][found.rows].mean((1, 2))
+        gains[place] = float((slope - found.losses)[TRIAL // 2 :].mean())
+    best = int(np.argmax(gains))
+    best = best if gains[best] > gains[0] + GAIN else 0
+    units = units._replace(warp=trials[best])
     resolution = 0.0 if likelihood is not None else smallest_step(table.y)
-    table = table._replace(y=units.warp.to(table.y))
+    table = units.table(table, hyper.likelihood)
     some = table.take(rest)
     sites = all_own_sites(hyper, some)
     start = initial_sites(hyper, some) if sites is None else sites
-    options["strength"] = 0.0 if sites is None else SHRINKAGE / len(rest)
-    found = train(hyper, some, start, steps=steps, **options)
+    strength = 0.0 if sites is None else strength
+    found = train(hyper, some, start, steps=steps, strength=strength, **options)
     if sites is None:
         sites = initial_sites(found.hyper, table)
         for whole, part in zip(sites, found.sites, strict=True):
@@ -612,13 +643,57 @@ def initial_kernel(width: int) -> AbstractKernel:
     return Matern52(length) + Matern12(length, 0.3) + Linear(0.1 / width)
 
 
+def initial(
+    kernel: AbstractKernel,
+    likelihood: AbstractLikelihood | None,
+    table: Table,
+    warps: Sequence[Kind] | None,
+) -> tuple[Hyperparameters, list[Warp]]:
+    """Where training begins, and the warps to compare, the one preferred first.
+
+    Targets of a location likelihood are scaled, and so is the likelihood.
+    """
+    level: Any = 0.0
+    trials = [Warp()]
+    if likelihood is None:
+        defined = candidates(table.y)
+        kinds = defined if warps is None else list(warps)
+        if not kinds or not set(kinds) <= set(defined):
+            raise InputError(
+                f"warps is {kinds}; for these targets it should be some of {defined}"
+            )
+        trials = [warp_of(kind, table.y, table.weight) for kind in kinds]
+        likelihood = Calibrated(0.1)
+    elif warps is not None:
+        raise InputError("warps are for fits without a likelihood")
+    elif likelihood.is_location and likelihood.outputs is None:
+        if table.columns.keys() & {"lower", "upper"}:
+            raise InputError("natgrad.gp.rows takes no bounds of targets")
+        trials = [warp_of("identity", table.y, table.weight)]
+        likelihood = likelihood.in_units(trials[0].scale)
+    elif likelihood.link and likelihood.latents is None:
+        check(likelihood, table.y, table.columns)
+        ones = np.ones(len(table.y))
+        of = table.columns.get("exposure", table.columns.get("trials", ones))
+        level = likelihood.start(float(table.weight @ table.y / (table.weight @ of)))
+    if likelihood.latents is not None:
+        level = np.zeros(likelihood.latents)
+    wide = lambda leaf: np.asarray(leaf, float) if eqx.is_inexact_array(leaf) else leaf
+    hyper = Hyperparameters(kernel, likelihood, Constant(level))
+    return jax.tree.map(wide, hyper), trials
+
+
 def checked(
-    x: Any, y: Any, weight: Any = None, columns: Columns | None = None
-) -> Table:
-    """Rows as arrays of numbers, those with a weight."""
+    x: Any,
+    y: Any,
+    weight: Any = None,
+    columns: Columns | None = None,
+    groups: Any = None,
+) -> tuple[Table, np.ndarray | None]:
+    """Rows with a weight above 0, as arrays of numbers, and their groups as numbers."""
     require_double()
-    x, y = np.asarray(x, float), np.asarray(y, float)
-    if x.ndim != 2 or y.shape != x.shape[:1]:
+    x, y = (np.asarray(as_array(each), float) for each in (x, y))
+    if x.ndim != 2 or y.shape != x.shape[:1] or not len(x):
         raise InputError(
             f"x has shape {list(x.shape)} and y has {list(y.shape)}; they should be "
             "rows of inputs, [N, D], and their targets, [N]"
@@ -626,34 +701,51 @@ def checked(
     weight = np.ones(len(x)) if weight is None else np.asarray(weight, float)
     columns = {name: np.asarray(each, float) for name, each in (columns or {}).items()}
     for name, each in {"x": x, "y": y, "weight": weight, **columns}.items():
-        bad = np.flatnonzero(~np.isfinite(each.reshape(len(each), -1)).all(1))
-        if len(each) != len(x) or bad.size:
-            where = f"is not finite in row {bad[0]}" if bad.size else f"has {len(each)}"
+        if each.shape[:1] != x.shape[:1]:
             raise InputError(
-                f"{name} {where}; it should be finite in all {len(x)} rows"
+                f"{name} has shape {list(each.shape)}; it should have {len(x)} rows"
             )
-    table = Table(x, y, weight, columns)
-    if (weight < 0).any() or not weight.any():
-        raise InputError("weights should be 0 or more, and not all 0")
-    return table if weight.all() else table.take(np.flatnonzero(weight))
-
-
-def in_random_order(
-    table: Table, groups: Any, seed: int
-) -> tuple[Table, np.ndarray | None]:
-    """Distinct rows by a seed, whatever order they came in; weights with mean 1."""
-    keys = [table.x, table.y[:, None], *(a[:, None] for a in table.columns.values())]
+        good = np.isfinite(each.reshape(len(each), -1)).all(1)
+        require(good, np.arange(len(x)), f"{name} should be finite", "rows")
+    require(weight >= 0, weight, "weights should be 0 or more", "weights")
+    rows = np.flatnonzero(weight)
+    if not len(rows):
+        raise InputError("all weights are 0; some should be above 0")
     if groups is not None:
-        groups = np.unique(np.asarray(groups), return_inverse=True)[1].ravel()
-        keys.append(groups[:, None])
-    unique = np.unique(
-        np.concatenate(keys, 1), axis=0, return_index=True, return_inverse=True
+        groups = np.asarray(groups)
+        if groups.shape != y.shape:
+            raise InputError(
+                f"groups has shape {list(groups.shape)}; it should be one name or "
+                f"number for each of the {len(x)} rows"
+            )
+        names, groups = np.unique(groups[rows], return_inverse=True)
+        if len(names) < FEWEST_GROUPS:
+            raise InputError(
+                f"there are {len(names)} groups; it takes {FEWEST_GROUPS} or more to "
+                "leave some out"
+            )
+        groups = groups.ravel()
+    return Table(x, y, weight, columns).take(rows), groups
+
+
+def distinct(
+    table: Table, groups: np.ndarray | None, seed: int
+) -> tuple[Table, np.ndarray]:
+    """Distinct rows by a seed, whatever order they came in, and where they stood.
+
+    Their weights are those of all their copies.
+    """
+    keys = [table.x, table.y[:, None], *(a[:, None] for a in table.columns.values())]
+    keys += [] if groups is None else [groups[:, None]]
+    _, first, inverse = np.unique(
+        np.concatenate(keys, 1) + 0.0,  # -0 is 0
+        axis=0,
+        return_index=True,
+        return_inverse=True,
     )
-    total = np.bincount(unique[2].ravel(), table.weight)
-    order = np.random.default_rng(seed).permutation(len(total))
-    rows, total = unique[1][order], total[order] / total.mean()
-    table = table.take(rows)._replace(weight=total)
-    return table, None if groups is None else groups[rows]
+    order = np.random.default_rng(seed).permutation(len(first))
+    total = np.bincount(inverse.ravel(), table.weight)[order]
+    return table.take(first[order])._replace(weight=total), first[order]
 
 
 def center_and_scale(table: Table) -> tuple[np.ndarray, np.ndarray]:

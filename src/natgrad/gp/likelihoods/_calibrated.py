@@ -3,11 +3,10 @@
 import math
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import betainc, gammaln
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 from scipy import stats
 
 from natgrad.gp._parameters import Numbers, as_floats, as_logs
@@ -122,7 +121,3 @@ class Calibrated(AbstractLikelihood):
         width = width * np.exp(float(scale) + float(slope) * rough)
         freedom = LEAST_FREEDOM + math.exp(float(self.log_freedom))
         return stats.t(freedom, mean, width)
-
-    def sample(self, key: PRNGKeyArray, f: Scalar) -> Scalar:
-        width = jnp.exp(self.log_width(jnp.zeros_like(f)))
-        return f + width * jax.random.t(key, self.freedom, (), f.dtype)
