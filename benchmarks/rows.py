@@ -31,8 +31,8 @@ from typing import Any
 
 import numpy as np
 import rows_scores
+import tables
 from rows_data import SETS, load
-from tables import ONE_THREAD
 
 
 LIMITS = {"natgrad": 900, "gpboost": 300, "gpboost-vif": 300, "exact-gp": 600}
@@ -64,7 +64,10 @@ def run(method: str, name: str, split: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as made:
         command = [sys.executable, __file__, "work", method, name, str(split), made]
         ended = subprocess.run(
-            command, env=os.environ | ONE_THREAD, stderr=subprocess.PIPE, text=True
+            command,
+            env=os.environ | tables.ONE_THREAD,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         path = Path(made) / "answer.npz"
         if not path.exists():
@@ -90,7 +93,10 @@ def run(method: str, name: str, split: int) -> dict[str, Any]:
 
 
 def is_wanted(method: str, name: str, split: int) -> bool:
-    done = {(row["set"], row["split"], row["method"]) for row in rows_scores.read()}
+    done = {
+        (row["set"], row["split"], row["method"])
+        for row in tables.read(rows_scores.RESULTS)
+    }
     if (name, str(split), method) in done:
         return False
     if method.endswith("-groups") and SETS[name].group is None:
@@ -109,7 +115,7 @@ def main(method: str, sets: str, splits: str) -> None:
         for split in own:
             if is_wanted(method, name, split):
                 row = run(method, name, split)
-                rows_scores.write(row)
+                tables.append(row, rows_scores.FIELDS, rows_scores.RESULTS)
                 print(*(row.get(key, "") for key in rows_scores.FIELDS), flush=True)
 
 

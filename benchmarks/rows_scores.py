@@ -11,12 +11,12 @@ An answer is a dictionary of arrays over the T test rows, in the user's units:
   seconds of the predictions. What remains of the process counts as the fit.
 """
 
-import csv
 from pathlib import Path
 from typing import Any
 
 import environments
 import numpy as np
+import tables
 from rows_data import SETS
 
 
@@ -176,25 +176,9 @@ def kept(name: str, split: int | str, method: str) -> Path:
     return environments.cache() / "rows" / f"{name}-{split}-{method}.npz"
 
 
-def read() -> list[dict[str, str]]:
-    if not RESULTS.exists():
-        return []
-    with RESULTS.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def write(row: dict[str, Any]) -> None:
-    is_new = not RESULTS.exists()
-    with RESULTS.open("a", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        if is_new:
-            writer.writeheader()
-        writer.writerow(row)
-
-
 def table() -> str:
     """Means over splits of every method on every set, and paired differences."""
-    rows, lines = read(), ["# Rows: means over splits", ""]
+    rows, lines = tables.read(RESULTS), ["# Rows: means over splits", ""]
     names = [name for name in SETS if any(row["set"] == name for row in rows)]
     shown = ("log_density", "error", "crps", "cover50", "cover90", "fit_cpu", "ms_row")
     heads = ["set", "method", "splits", "log density", "se", "RMSE or error", "CRPS"]
